@@ -1,0 +1,117 @@
+//! Back ends: whose semaphores a workload uses.
+//!
+//! A workload is written once, generic over [`Backend`] and [`Set`], and compiled for each back end, so that nothing stands
+//! between its loop and the back end's call. [`Kind`] names a back end at run time and [`with_backend!`] leads from one to the other.
+
+use std::fmt;
+use std::path::PathBuf;
+
+use manyway_sem::Errno;
+use manyway_sem::abi::SemBuf;
+use serde::{Deserialize, Serialize};
+
+use crate::Error;
+
+mod kernel;
+mod manyway;
+mod posix;
+
+pub use kernel::Kernel;
+pub use manyway::Manyway;
+pub use posix::Posix;
+
+/// Back ends by name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "kebab-case")]
+pub enum Kind {
+    /// The kernel's System V semaphores.
+    Kernel,
+    /// Manyway through its crate, strict hand-off.
+    Manyway,
+    /// Manyway through its crate, barging.
+    ManywayBarging,
+    /// Manyway through the C symbols of the preloaded library.
+    ManywayPreload,
+    /// Process-shared `sem_t`: one semaphore a call, no undo, no wait for zero.
+    Posix,
+}
+
+impl Kind {
+    /// As the command line and the report spell it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Kind::Kernel => "kernel",
+            Kind::Manyway => "manyway",
+            Kind::ManywayBarging => "manyway-barging",
+            Kind::ManywayPreload => "manyway-preload",
+            Kind::Posix => "posix",
+        }
+    }
+
+    /// True when it can do all that a System V semaphore can.
+    pub fn is_system_v(self) -> bool {
+        self != Kind::Posix
+    }
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// Where the workers of a run meet: a back end and the directory that holds what they share.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Place {
+    /// Whose semaphores.
+    pub kind: Kind,
+    /// The namespace, or the folder of the shared files. The kernel's back end has no use for it.
+    pub dir: PathBuf,
+}
+
+/// A set's name, good in all processes that have joined its place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SetId(pub i32);
+
+/// A back end as one thread has joined it.
+pub trait Backend: Sized {
+    /// A set as a thread uses it.
+    type Set: Set;
+    /// Joins the place; once in each thread that makes calls.
+    fn join(place: &Place) -> Result<Self, Error>;
+    /// A new set with these values. It stays until `remove`.
+    fn create(&self, values: &[u16]) -> Result<SetId, Error>;
+    /// A set that some thread of some process of this place made.
+    fn open(&self, id: SetId) -> Result<Self::Set, Error>;
+    /// Removes a set; those who sleep in it return.
+    fn remove(&self, id: SetId) -> Result<(), Error>;
+}
+
+/// Operations on a set, as `semop` and `semctl` have them.
+pub trait Set {
+    /// All of `ops` or none; sleeps until they can proceed.
+    fn call(&self, ops: &[SemBuf]) -> Result<(), Errno>;
+    /// How many sleep until the value of `num` is larger (`GETNCNT`).
+    fn sleepers(&self, num: u16) -> Result<u32, Errno>;
+}
+
+/// Runs `$body` with the type `$backend` bound to the back end that `$kind` names.
+macro_rules! with_backend {
+    ($kind:expr, $backend:ident => $body:expr) => {
+        match $kind {
+            $crate::backend::Kind::Kernel | $crate::backend::Kind::ManywayPreload => {
+                type $backend = $crate::backend::Kernel;
+                $body
+            }
+            $crate::backend::Kind::Manyway | $crate::backend::Kind::ManywayBarging => {
+                type $backend = $crate::backend::Manyway;
+                $body
+            }
+            $crate::backend::Kind::Posix => {
+                type $backend = $crate::backend::Posix;
+                $body
+            }
+        }
+    };
+}
+pub(crate) use with_backend;

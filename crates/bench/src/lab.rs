@@ -1,0 +1,257 @@
+//! One back end's place and its workers, as the coordinator holds them.
+
+use std::ffi::{OsStr, OsString};
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, ChildStdout, Stdio};
+
+use crate::backend::{Kind, Place, SetId};
+use crate::worker::{Answer, Command, Start};
+use crate::{Env, Error};
+
+/// A place with its keeper, the worker that makes the sets. Dropping it ends the keeper, which cleans up.
+pub struct Lab {
+    launch: Launch,
+    place: Place,
+    keeper: Worker,
+}
+
+/// A worker process. Dropping it kills it, unless it is a keeper, which is asked to end.
+pub struct Worker {
+    child: Child,
+    kind: Kind,
+    keeper: bool,
+    /// None once the input has been closed.
+    input: Option<ChildStdin>,
+    output: BufReader<ChildStdout>,
+}
+
+/// How to start a worker.
+struct Launch {
+    command: Vec<OsString>,
+    preload: Option<PathBuf>,
+}
+
+impl Lab {
+    /// A new place of the given kind, its keeper on `cpu`.
+    pub fn open(env: &Env, kind: Kind, cpu: Option<usize>) -> Result<Lab, Error> {
+        let preload = match (kind, &env.preload) {
+            (Kind::ManywayPreload, None) => return Err(Error::NoLibrary(kind)),
+            (Kind::ManywayPreload, library) => library.clone(),
+            _ => None,
+        };
+        let launch = Launch {
+            command: env.worker.clone(),
+            preload,
+        };
+        let parent = [Path::new("/dev/shm"), &std::env::temp_dir()]
+            .into_iter()
+            .find(|dir| dir.is_dir())
+            .map(Path::to_owned);
+        let parent = parent.unwrap_or_else(|| PathBuf::from("."));
+        let made = tempfile::Builder::new()
+            .prefix("manyway-bench-")
+            .tempdir_in(&parent);
+        let dir = made.map_err(Error::io(format!(
+            "cannot make a directory in {}",
+            parent.display()
+        )))?;
+        let place = Place {
+            kind,
+            dir: dir.path().to_owned(),
+        };
+        let keeper = Worker::start(
+            &launch,
+            &Start {
+                place: place.clone(),
+                cpu,
+                keeper: true,
+            },
+        )?;
+        // From here on the keeper removes it, even when this process is killed.
+        let _ = dir.keep();
+        Ok(Lab {
+            launch,
+            place,
+            keeper,
+        })
+    }
+
+    /// The directory of the place.
+    pub fn dir(&self) -> &Path {
+        &self.place.dir
+    }
+
+    /// The worker that makes the sets.
+    pub fn keeper(&mut self) -> &mut Worker {
+        &mut self.keeper
+    }
+
+    /// A new set; the keeper removes it at its end.
+    pub fn create(&mut self, values: &[u16]) -> Result<SetId, Error> {
+        let id = match self.keeper.ask(&Command::Create(values.to_vec()))? {
+            Answer::Set(id) => id,
+            other => return Err(self.keeper.surprised(&other)),
+        };
+        if let Some(library) = &self.launch.preload {
+            let empty = std::fs::read_dir(&self.place.dir)
+                .map_err(Error::io("cannot look into a namespace"))?
+                .next()
+                .is_none();
+            if empty {
+                return Err(Error::NotPreloaded(library.clone()));
+            }
+        }
+        Ok(id)
+    }
+
+    /// Another worker that joins the place.
+    pub fn worker(&self, cpu: Option<usize>) -> Result<Worker, Error> {
+        Worker::start(
+            &self.launch,
+            &Start {
+                place: self.place.clone(),
+                cpu,
+                keeper: false,
+            },
+        )
+    }
+}
+
+impl Worker {
+    fn start(launch: &Launch, start: &Start) -> Result<Worker, Error> {
+        let Some((program, args)) = launch.command.split_first() else {
+            return Err(Error::io("cannot start a worker")(
+                std::io::ErrorKind::NotFound.into(),
+            ));
+        };
+        let mut command = std::process::Command::new(program);
+        let json =
+            serde_json::to_string(start).map_err(|e| Error::io("a worker's argument")(e.into()))?;
+        // An own process group: an interrupt from the terminal ends the coordinator, and the workers at the end of their input.
+        command.args(args).arg("worker").arg(json).process_group(0);
+        match &launch.preload {
+            Some(library) => command
+                .env("LD_PRELOAD", library)
+                .env("MANYWAY_DIR", &start.place.dir),
+            // Even when the benchmark itself runs preloaded, its reference is the kernel.
+            None => command.env_remove("LD_PRELOAD"),
+        };
+        Worker::spawn(command, start.place.kind, start.keeper)
+    }
+
+    /// A copy of this process, which must be a worker, with another role.
+    pub(crate) fn copy(start: &Start) -> Result<Worker, Error> {
+        let mut args: Vec<OsString> = std::env::args_os().skip(1).collect();
+        args.pop();
+        let json =
+            serde_json::to_string(start).map_err(|e| Error::io("a worker's argument")(e.into()))?;
+        let mut command = std::process::Command::new("/proc/self/exe");
+        command.args(args).arg(OsStr::new(&json));
+        Worker::spawn(command, start.place.kind, start.keeper)
+    }
+
+    fn spawn(
+        mut command: std::process::Command,
+        kind: Kind,
+        keeper: bool,
+    ) -> Result<Worker, Error> {
+        let program = command.get_program().to_owned();
+        let spawned = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
+        let mut child = spawned.map_err(Error::io(format!("cannot start {program:?}")))?;
+        let (Some(input), Some(output)) = (child.stdin.take(), child.stdout.take()) else {
+            unreachable!("both were asked for as pipes");
+        };
+        let mut worker = Worker {
+            child,
+            kind,
+            keeper,
+            input: Some(input),
+            output: BufReader::new(output),
+        };
+        match worker.receive()? {
+            Answer::Done => Ok(worker),
+            other => Err(worker.surprised(&other)),
+        }
+    }
+
+    /// The process id.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Sends a command and waits for the answer.
+    pub fn ask(&mut self, command: &Command) -> Result<Answer, Error> {
+        self.send(command)?;
+        self.receive()
+    }
+
+    /// Sends a command whose answer `receive` will get.
+    pub fn send(&mut self, command: &Command) -> Result<(), Error> {
+        let mut line =
+            serde_json::to_vec(command).map_err(|e| Error::io("a worker's command")(e.into()))?;
+        line.push(b'\n');
+        let written = self.input.as_mut().map(|input| input.write_all(&line));
+        match written {
+            Some(Ok(())) => Ok(()),
+            _ => Err(self.lost("takes no more commands")),
+        }
+    }
+
+    /// Waits for the answer to the command that was sent.
+    pub fn receive(&mut self) -> Result<Answer, Error> {
+        let mut line = String::new();
+        match self.output.read_line(&mut line) {
+            Ok(0) => Err(self.lost("ended")),
+            Ok(_) => match serde_json::from_str(&line) {
+                Ok(Answer::Failed(what)) => Err(Error::Worker {
+                    pid: self.pid(),
+                    what,
+                }),
+                Ok(answer) => Ok(answer),
+                Err(_) => Err(self.lost(&format!("wrote {line:?}"))),
+            },
+            Err(error) => Err(self.lost(&error.to_string())),
+        }
+    }
+
+    /// The error of an answer that does not fit the command.
+    pub fn surprised(&self, answer: &Answer) -> Error {
+        self.lost(&format!("answered {answer:?}"))
+    }
+
+    fn lost(&self, what: &str) -> Error {
+        Error::Lost {
+            pid: self.pid(),
+            backend: self.kind,
+            what: what.to_owned(),
+        }
+    }
+
+    /// Kills it with SIGKILL and returns at once.
+    pub fn kill(&mut self) -> Result<(), Error> {
+        self.child
+            .kill()
+            .map_err(Error::io(format!("cannot kill worker {}", self.pid())))
+    }
+
+    /// Waits for its end.
+    pub fn wait(&mut self) -> Result<(), Error> {
+        self.child
+            .wait()
+            .map(drop)
+            .map_err(Error::io(format!("cannot wait for worker {}", self.pid())))
+    }
+}
+
+impl Drop for Worker {
+    fn drop(&mut self) {
+        drop(self.input.take());
+        if !self.keeper {
+            // Fails only when it has ended and been waited for.
+            let _ = self.child.kill();
+        }
+        let _ = self.child.wait();
+    }
+}

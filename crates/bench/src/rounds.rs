@@ -1,0 +1,75 @@
+//! Samples of all cases and back ends, taken in turn.
+
+use crate::Error;
+use crate::backend::Kind;
+use crate::report::Unit;
+
+/// One case on one back end.
+#[derive(Clone, Debug)]
+pub struct Series {
+    /// What is done.
+    pub case: &'static str,
+    /// The back end as the report names it.
+    pub backend: Kind,
+    /// What a sample is.
+    pub unit: Unit,
+    /// One per round.
+    pub samples: Vec<f64>,
+}
+
+impl Series {
+    /// Nothing sampled yet.
+    pub fn new(case: &'static str, backend: Kind, unit: Unit) -> Series {
+        Series {
+            case,
+            backend,
+            unit,
+            samples: Vec::new(),
+        }
+    }
+}
+
+/// Takes `rounds` samples of each series after `warm_up` rounds that are thrown away. Each round samples every series once, every
+/// second one in the opposite order, so that no series always follows the same other.
+pub fn interleave(
+    series: &mut [Series],
+    warm_up: usize,
+    rounds: usize,
+    mut sample: impl FnMut(usize, &Series) -> Result<f64, Error>,
+) -> Result<(), Error> {
+    for round in 0..warm_up + rounds {
+        for turn in 0..series.len() {
+            let index = if round % 2 == 0 {
+                turn
+            } else {
+                series.len() - 1 - turn
+            };
+            let value = sample(index, &series[index])?;
+            if round >= warm_up {
+                series[index].samples.push(value);
+            }
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn warm_up_is_out_and_the_order_alternates() {
+        let mut series = [
+            Series::new("a", Kind::Kernel, Unit::Ns),
+            Series::new("b", Kind::Kernel, Unit::Ns),
+        ];
+        let mut order = Vec::new();
+        interleave(&mut series, 1, 2, |index, _| {
+            order.push(index);
+            Ok(order.len() as f64)
+        })
+        .unwrap();
+        assert_eq!(order, [0, 1, 1, 0, 0, 1]);
+        assert_eq!(series.map(|s| s.samples), [vec![4.0, 5.0], vec![3.0, 6.0]]);
+    }
+}
