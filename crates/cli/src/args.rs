@@ -1,0 +1,246 @@
+//! The command line.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::error::ErrorKind;
+use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
+use manyway_sem::{Fairness, Limits};
+
+use crate::exit::Status;
+use crate::namespace::Choice;
+
+/// System V semaphores in user space: runs unmodified programs on them and shows who holds and who waits
+#[derive(Debug, Parser)]
+#[command(name = "manyway", version, max_term_width = 100, subcommand_required = true, arg_required_else_help = true)]
+#[command(after_help = "\
+Examples:
+  manyway run -- perl worker.pl      run a program and all it starts on Manyway's semaphores
+  manyway ls                         list the sets, with creator, holders and sleepers
+  manyway show 32769                 one set: values, holders, sleepers, wait-for cycles
+  manyway rm --stale --yes           remove what dead programs left
+
+Exit codes: 0 done, 1 failed, 2 wrong usage; `run` ends with the program's own code, or
+125 not run, 126 not executable, 127 not found.")]
+pub struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    Run(Run),
+    Ls(Ls),
+    Show(Show),
+    Rm(Rm),
+    Completions(Completions),
+    Man(Man),
+}
+
+/// Run a program, and all that it starts, on Manyway's semaphores
+///
+/// Checks the namespace and the program first, then becomes the program: same process, same descriptors, same exit code.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  manyway run -- perl worker.pl
+  manyway run --private -- sh -c 'make test'            semaphores of its own, gone afterwards
+  manyway run --ns web --limits 250,32000,32,512 -- apache2 -DFOREGROUND
+
+A namespace has its limits and its fairness from the first `run` that names it.
+Programs that are static, set-user-id or for another machine cannot be given a library and are refused.")]
+pub struct Run {
+    #[command(flatten)]
+    pub namespace: Choice,
+    /// Use a new namespace that ends with its last process
+    #[arg(long, conflicts_with_all = ["dir", "ns"])]
+    pub private: bool,
+    /// Who gets a released unit while others sleep for it (a new namespace: strict)
+    #[arg(long, value_enum, value_name = "RULE")]
+    pub fairness: Option<FairnessArg>,
+    /// Start no watcher: sleepers then find the death of a holder within 50 ms instead of at once
+    #[arg(long)]
+    pub no_watcher: bool,
+    /// Limits as in kernel.sem: semaphores per set, semaphores, operations per call, sets (a new namespace: the kernel's)
+    #[arg(long, value_name = "MSL,MNS,OPM,MNI", value_parser = parse_limits)]
+    pub limits: Option<Limits>,
+    /// The program and its arguments
+    #[arg(required = true, trailing_var_arg = true, value_name = "PROGRAM")]
+    pub program: Vec<OsString>,
+}
+
+/// List the semaphore sets, as `ipcs -s` does, with creator, holders and sleepers
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  manyway ls
+  manyway ls --ns web --json | jq '.sets[] | select(.sleepers > 0)'")]
+pub struct Ls {
+    #[command(flatten)]
+    pub namespace: Choice,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Show one set: each semaphore's value, who holds it, who sleeps for it and since when, and who waits for whom in a circle
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  manyway show 32769
+  manyway show 32769 --json | jq '.waiting[].age_ms'")]
+pub struct Show {
+    /// The set's id, as `manyway ls` prints it
+    pub id: i32,
+    #[command(flatten)]
+    pub namespace: Choice,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Remove sets; their sleepers' calls fail with EIDRM
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  manyway rm 32769 65538
+  manyway rm --key 0x4d57
+  manyway rm --stale          list what dead programs left
+  manyway rm --stale --yes    and remove it
+
+Stale: its creator is dead, no process holds it or sleeps for it, and no living process used it last.")]
+#[command(group = clap::ArgGroup::new("which").required(true))]
+pub struct Rm {
+    /// Ids, as `manyway ls` prints them
+    #[arg(group = "which", value_name = "ID")]
+    pub ids: Vec<i32>,
+    /// The set with this key (decimal, or hexadecimal after 0x)
+    #[arg(long, group = "which", value_name = "KEY", value_parser = parse_key, allow_negative_numbers = true)]
+    pub key: Option<i32>,
+    /// All sets that nobody alive uses
+    #[arg(long, group = "which")]
+    pub stale: bool,
+    /// All sets
+    #[arg(long, group = "which")]
+    pub all: bool,
+    /// With --stale or --all: do it, do not only list
+    #[arg(long)]
+    pub yes: bool,
+    #[command(flatten)]
+    pub namespace: Choice,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Print a script that completes `manyway` in a shell
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  manyway completions bash > /usr/share/bash-completion/completions/manyway")]
+pub struct Completions {
+    /// The shell
+    #[arg(value_enum)]
+    pub shell: clap_complete::Shell,
+}
+
+/// Print the manual page, or write the pages of all subcommands to a directory
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  manyway man | man -l -
+  manyway man /usr/local/share/man/man1")]
+pub struct Man {
+    /// Where to write manyway.1, manyway-run.1, …
+    pub dir: Option<PathBuf>,
+}
+
+/// [`Fairness`] as an option's value.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub enum FairnessArg {
+    /// The first sleeper that fits, at once: the kernel's order
+    Strict,
+    /// Whoever comes first, until a sleeper has waited about a millisecond
+    Barging,
+}
+
+impl From<FairnessArg> for Fairness {
+    fn from(arg: FairnessArg) -> Fairness {
+        match arg {
+            FairnessArg::Strict => Fairness::Strict,
+            FairnessArg::Barging => Fairness::Barging,
+        }
+    }
+}
+
+/// The whole command line as clap knows it.
+pub fn definition() -> clap::Command {
+    Cli::command()
+}
+
+/// Parses the command line; `Err` is the code to end with, everything having been printed.
+pub fn parse() -> Result<Command, ExitCode> {
+    match Cli::try_parse() {
+        Ok(cli) => Ok(cli.command),
+        Err(error) => {
+            let _ = error.print();
+            Err(match error.kind() {
+                ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => ExitCode::SUCCESS,
+                // The program's own codes begin at 0, so `run` says "not started" in its own way.
+                _ if std::env::args_os().nth(1).is_some_and(|arg| arg == "run") => Status::NotRun.into(),
+                _ => Status::Usage.into(),
+            })
+        }
+    }
+}
+
+fn parse_limits(text: &str) -> Result<Limits, String> {
+    let numbers: Result<Vec<u32>, _> = text.split(',').map(|n| n.trim().parse()).collect();
+    match numbers.as_deref() {
+        Ok(&[msl, mns, opm, mni]) => Ok(Limits { msl, mns, opm, mni }),
+        _ => Err("four numbers are needed, as in 32000,1024000000,500,32000".into()),
+    }
+}
+
+/// Keys are 32 bits: `0xffffffff` and `-1` are the same one.
+fn parse_key(text: &str) -> Result<i32, String> {
+    let key = match text.strip_prefix("0x").or_else(|| text.strip_prefix("0X")) {
+        Some(hex) => u32::from_str_radix(hex, 16),
+        None => text.parse::<u32>().or_else(|_| text.parse::<i32>().map(|key| key as u32)),
+    };
+    match key.map(|key| key as i32) {
+        Ok(0) => Err("key 0 is IPC_PRIVATE: sets without a key are named by their ids".into()),
+        Ok(key) => Ok(key),
+        Err(_) => Err("not a key: a decimal number of 32 bits, or a hexadecimal one after 0x".into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn definition_is_consistent() {
+        definition().debug_assert();
+    }
+
+    #[test]
+    fn keys() {
+        assert_eq!(parse_key("0x4d57"), Ok(0x4d57));
+        assert_eq!(parse_key("0xffffffff"), Ok(-1));
+        assert_eq!(parse_key("4294967295"), Ok(-1));
+        assert_eq!(parse_key("-1"), Ok(-1));
+        assert!(parse_key("0").unwrap_err().contains("IPC_PRIVATE"));
+        assert!(parse_key("0x1ffffffff").is_err());
+        assert!(parse_key("key").is_err());
+    }
+
+    #[test]
+    fn limits() {
+        assert_eq!(parse_limits("250,32000,32,128"), Ok(Limits { msl: 250, mns: 32000, opm: 32, mni: 128 }));
+        for bad in ["", "1,2,3", "1,2,3,4,5", "1,2,3,-4", "a,b,c,d"] {
+            assert!(parse_limits(bad).is_err(), "{bad}");
+        }
+    }
+}

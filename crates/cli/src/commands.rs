@@ -1,0 +1,23 @@
+//! One file per subcommand.
+
+mod completions;
+mod ls;
+mod man;
+mod rm;
+mod run;
+mod show;
+
+use crate::args::Command;
+use crate::exit::Result;
+
+/// Carries out a command.
+pub fn dispatch(command: &Command) -> Result<()> {
+    match command {
+        Command::Run(args) => run::run(args),
+        Command::Ls(args) => ls::run(args),
+        Command::Show(args) => show::run(args),
+        Command::Rm(args) => rm::run(args),
+        Command::Completions(args) => completions::run(args),
+        Command::Man(args) => man::run(args),
+    }
+}

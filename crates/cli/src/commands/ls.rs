@@ -1,0 +1,48 @@
+//! `manyway ls`: the sets of a namespace.
+
+use std::path::PathBuf;
+
+use serde::Serialize;
+
+use crate::args::Ls;
+use crate::exit::Result;
+use crate::output::{Field, Report, Sheet, emit};
+use crate::survey::{Set, Survey};
+
+/// The sets of a namespace.
+#[derive(Serialize)]
+struct Listing {
+    namespace: PathBuf,
+    sets: Vec<Set>,
+}
+
+impl Report for Listing {
+    fn draw(&self, sheet: &mut Sheet) {
+        draw_sets(sheet, &self.sets);
+    }
+}
+
+/// Draws sets in the columns of `ipcs -s`, and what the kernel does not tell after them.
+pub fn draw_sets(sheet: &mut Sheet, sets: &[Set]) {
+    let columns = ["key", "semid>", "owner", "perms", "nsems>", "creator", "holders>", "sleepers>"];
+    sheet.table(
+        columns,
+        sets.iter().map(|set| {
+            [
+                Field::from(&set.key),
+                set.id.into(),
+                Field::from(&set.owner),
+                Field::from(&set.perms),
+                set.nsems.into(),
+                Field::alarm(&set.creator, !set.creator.alive),
+                set.holders.into(),
+                set.sleepers.into(),
+            ]
+        }),
+    );
+}
+
+pub fn run(args: &Ls) -> Result<()> {
+    let survey = Survey::open(&args.namespace)?;
+    emit(&Listing { namespace: survey.dir().to_owned(), sets: survey.sets() }, args.json)
+}

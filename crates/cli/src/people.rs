@@ -1,0 +1,98 @@
+//! Names of processes and users.
+
+use std::fs;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
+use serde::Serialize;
+
+/// A process that a namespace speaks of. Its number was read from shared memory: it is looked at, never signalled.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Process {
+    /// Process id.
+    pub pid: u32,
+    /// Its name, while it lives.
+    pub comm: Option<String>,
+    /// Whether there is a process with this id now.
+    pub alive: bool,
+}
+
+impl Process {
+    /// Looks at process `pid`.
+    pub fn look(pid: u32) -> Process {
+        let alive = is_alive(pid);
+        let comm = if alive { fs::read_to_string(format!("/proc/{pid}/comm")).ok() } else { None };
+        Process { pid, comm: comm.map(|name| printable(name.trim_end())), alive }
+    }
+}
+
+impl std::fmt::Display for Process {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match &self.comm {
+            Some(comm) => write!(f, "{} ({comm})", self.pid),
+            None if self.alive => write!(f, "{}", self.pid),
+            None => write!(f, "{} (dead)", self.pid),
+        }
+    }
+}
+
+/// Whether a process with this id lives: a zombie does not, a zombie leader whose threads go on does.
+pub fn is_alive(pid: u32) -> bool {
+    let Some(pid) = i32::try_from(pid).ok().and_then(Pid::from_raw) else { return false };
+    match pidfd_open(pid, PidfdFlags::empty()) {
+        Ok(fd) => {
+            let mut fds = [PollFd::new(&fd, PollFlags::IN)];
+            !matches!(poll(&mut fds, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })), Ok(1..))
+        }
+        // Where pidfds are missing, /proc answers.
+        Err(rustix::io::Errno::NOSYS) => fs::exists(format!("/proc/{}", pid.as_raw_nonzero())).unwrap_or(false),
+        Err(_) => false,
+    }
+}
+
+/// A user's name, or the number when /etc/passwd has none.
+pub fn user_name(uid: u32) -> String {
+    let passwd = fs::read_to_string("/etc/passwd").unwrap_or_default();
+    name_in(&passwd, uid).map_or_else(|| uid.to_string(), printable)
+}
+
+fn name_in(passwd: &str, uid: u32) -> Option<&str> {
+    passwd.lines().find_map(|line| {
+        let mut fields = line.split(':');
+        let name = fields.next()?;
+        (fields.nth(1)?.parse() == Ok(uid)).then_some(name)
+    })
+}
+
+/// A process chooses its name freely: control characters in it must not reach the terminal.
+fn printable(name: &str) -> String {
+    name.chars().map(|c| if c.is_control() { '?' } else { c }).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::process::Command;
+
+    #[test]
+    fn life_and_death() {
+        assert!(is_alive(std::process::id()));
+        assert!(!is_alive(0));
+        let mut child = Command::new("true").spawn().unwrap();
+        let pid = child.id();
+        // A zombie, until it is waited for, is dead too.
+        let fd = pidfd_open(Pid::from_child(&child), PidfdFlags::empty()).unwrap();
+        poll(&mut [PollFd::new(&fd, PollFlags::IN)], None).unwrap();
+        assert!(!is_alive(pid));
+        child.wait().unwrap();
+        assert!(!is_alive(pid));
+    }
+
+    #[test]
+    fn names() {
+        let passwd = "root:x:0:0:root:/root:/bin/bash\nann:x:1000:1000::/home/ann:/bin/sh\n";
+        assert_eq!(name_in(passwd, 1000), Some("ann"));
+        assert_eq!(name_in(passwd, 1001), None);
+        assert_eq!(printable("a\x1b[2Jb"), "a?[2Jb");
+    }
+}

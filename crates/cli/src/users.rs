@@ -1,0 +1,175 @@
+//! Who still uses a namespace, beyond those that have a slot in it: whoever was started by `manyway run` may use it at any time.
+
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::thread::sleep;
+use std::time::Duration;
+
+use rustix::fs::{FlockOperation, flock};
+
+use crate::namespace::DIR_VARIABLE;
+
+/// A lock on the namespace's directory between those who are about to use it and the one who finds that nobody does.
+///
+/// `run` holds it open (shared) until it has become the program; from then on the program's environment tells. A watcher closes it
+/// (exclusive) before it looks whether anybody is left, so that nobody is between the two.
+pub struct Gate {
+    _directory: File,
+}
+
+impl Gate {
+    /// For one who is about to use the namespace.
+    pub fn hold_open(dir: &Path) -> io::Result<Gate> {
+        Gate::lock(dir, FlockOperation::LockShared)
+    }
+
+    /// Waits until nobody holds it open, and keeps it closed.
+    pub fn close(dir: &Path) -> io::Result<Gate> {
+        Gate::lock(dir, FlockOperation::LockExclusive)
+    }
+
+    /// Closes it, if nobody holds it open.
+    pub fn try_close(dir: &Path) -> io::Result<Gate> {
+        Gate::lock(dir, FlockOperation::NonBlockingLockExclusive)
+    }
+
+    fn lock(dir: &Path, operation: FlockOperation) -> io::Result<Gate> {
+        let directory = File::open(dir)?;
+        flock(&directory, operation)?;
+        Ok(Gate { _directory: directory })
+    }
+}
+
+/// Processes, other than the caller, that were started with the namespace in `dir` or have it mapped.
+///
+/// New processes have higher numbers than their parents, and /proc lists them in this order, so a child born during the search is
+/// found even if its parent has ended before it was reached.
+pub fn find(dir: &Path) -> Vec<u32> {
+    let Ok(entries) = fs::read_dir("/proc") else { return Vec::new() };
+    let pids = entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+    let own = std::process::id();
+    pids.filter(|&pid| pid != own && uses(pid, dir)).collect()
+}
+
+fn uses(pid: u32, dir: &Path) -> bool {
+    // What may not be read belongs to somebody else, who cannot use the namespace either.
+    let Some(environment) = environment(pid) else { return false };
+    if has_entry(&environment, dir) {
+        return true;
+    }
+    // Daemons that write their state where `ps` shows it overwrite their environment.
+    !environment.is_empty() && !is_intact(&environment) && maps(pid, dir)
+}
+
+fn has_entry(environment: &[u8], dir: &Path) -> bool {
+    let value = |entry: &[u8]| entry.strip_prefix(DIR_VARIABLE.as_bytes())?.strip_prefix(b"=").map(<[u8]>::to_vec);
+    environment.split(|b| *b == 0).any(|entry| value(entry).is_some_and(|value| value == dir.as_os_str().as_bytes()))
+}
+
+fn is_intact(environment: &[u8]) -> bool {
+    let first = environment.split(|b| *b == 0).next().unwrap_or_default();
+    let name = first.split(|b| *b == b'=').next().unwrap_or_default();
+    name.len() < first.len() && !name.is_empty() && name.iter().all(|b| b.is_ascii_graphic())
+}
+
+fn maps(pid: u32, dir: &Path) -> bool {
+    let Ok(maps) = fs::read(format!("/proc/{pid}/maps")) else { return false };
+    let wanted = dir.join("arena-v");
+    let wanted = wanted.as_os_str().as_bytes();
+    maps.split(|b| *b == b'\n').any(|line| line.windows(wanted.len()).any(|part| part == wanted))
+}
+
+/// The environment with which the process was executed; none when it cannot be read.
+fn environment(pid: u32) -> Option<Vec<u8>> {
+    let path = format!("/proc/{pid}/environ");
+    // While execve sets up the new program, its environment reads as empty for some microseconds.
+    for _ in 0..1_000 {
+        let environment = fs::read(&path).ok()?;
+        if !environment.is_empty() || !is_in_execve(pid) {
+            return Some(environment);
+        }
+        sleep(Duration::from_micros(100));
+    }
+    None
+}
+
+/// Whether the process has a program whose environment's place is not known yet.
+fn is_in_execve(pid: u32) -> bool {
+    fs::read_to_string(format!("/proc/{pid}/stat")).is_ok_and(|stat| shows_execve(&stat))
+}
+
+fn shows_execve(stat: &str) -> bool {
+    const EXITING: u64 = 0x4;
+    const KERNEL_THREAD: u64 = 0x0020_0000;
+    // The name, in parentheses, may have anything in it; the third field of proc_pid_stat(5) follows.
+    let Some((_, fields)) = stat.rsplit_once(") ") else { return false };
+    let fields: Vec<&str> = fields.split_ascii_whitespace().collect();
+    let field = |number: usize| fields.get(number - 3).copied().unwrap_or_default();
+    let flags: u64 = field(9).parse().unwrap_or(EXITING);
+    !matches!(field(3), "Z" | "X") && flags & (EXITING | KERNEL_THREAD) == 0 && field(51) == "0"
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testdir::TestDir;
+    use std::process::{Child, Command, Stdio};
+
+    fn start(dir: &Path) -> Child {
+        Command::new("sleep").arg("60").env(DIR_VARIABLE, dir).stdin(Stdio::null()).spawn().unwrap()
+    }
+
+    #[test]
+    fn found_by_environment() {
+        let top = TestDir::new();
+        let (mut one, mut other) = (start(top.path()), start(Path::new("/nowhere")));
+        // spawn() returns when the new program is on its way in; the search waits for the rest.
+        assert_eq!(find(top.path()), [one.id()]);
+        for child in [&mut one, &mut other] {
+            child.kill().unwrap();
+            child.wait().unwrap();
+        }
+        assert!(find(top.path()).is_empty());
+    }
+
+    #[test]
+    fn the_gate_is_closed_only_when_nobody_holds_it_open() {
+        let top = TestDir::new();
+        let open = Gate::hold_open(top.path()).unwrap();
+        Gate::hold_open(top.path()).unwrap();
+        assert!(Gate::try_close(top.path()).is_err());
+        drop(open);
+        let closed = Gate::close(top.path()).unwrap();
+        assert!(Gate::try_close(top.path()).is_err());
+        drop(closed);
+        Gate::try_close(top.path()).unwrap();
+    }
+
+    #[test]
+    fn environments() {
+        let dir = Path::new("/a/b");
+        assert!(has_entry(b"X=1\0MANYWAY_DIR=/a/b\0", dir));
+        assert!(!has_entry(b"MANYWAY_DIR=/a/bc\0NOT_MANYWAY_DIR=/a/b\0", dir));
+        assert!(is_intact(b"PATH=/bin\0"));
+        assert!(!is_intact(b"\0\0\0"));
+        assert!(!is_intact(b"postgres: idle"));
+    }
+
+    #[test]
+    fn the_moment_within_execve() {
+        let stat = |state, flags, env_end| {
+            let mut fields = vec!["0"; 50];
+            (fields[0], fields[6], fields[48]) = (state, flags, env_end);
+            format!("7 (a) b) {}", fields.join(" "))
+        };
+        assert!(shows_execve(&stat("R", "4194304", "0")));
+        assert!(!shows_execve(&stat("R", "4194304", "140")));
+        assert!(!shows_execve(&stat("Z", "4194304", "0")));
+        assert!(!shows_execve(&stat("R", "4194308", "0")));
+        assert!(!shows_execve(&stat("S", "2129984", "0")));
+        let own = fs::read_to_string("/proc/self/stat").unwrap();
+        assert!(!shows_execve(&own));
+    }
+}

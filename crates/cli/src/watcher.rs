@@ -1,0 +1,261 @@
+//! The watcher: a small process, one for each namespace, that finds the death of a process at once and applies its undo.
+//!
+//! Nothing depends on it for correctness; without it a sleeper finds a death at its next look, within 50 ms. `run` starts it before it
+//! becomes the program. It sleeps in epoll over the pidfds of all processes with a slot, while a second thread waits for new ones; it
+//! ends when nobody is left (see [`users`]), and then removes a private namespace.
+
+use std::collections::HashMap;
+use std::ffi::OsString;
+use std::fs::{self, OpenOptions};
+use std::io;
+use std::mem::MaybeUninit;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode, Stdio};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread;
+
+use manyway_sem::{Engine, Thread};
+use rustix::event::epoll;
+use rustix::fs::{FlockOperation, flock};
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
+
+use crate::namespace::{self, AS_IT_IS};
+use crate::users::{self, Gate};
+
+/// The first argument that makes this program a watcher; not for people.
+const SUBCOMMAND: &str = "__watcher";
+const REAP: &str = "--reap";
+const REMOVE: &str = "--remove";
+/// Whoever holds a lock on this file in the namespace's directory is its watcher.
+const LOCK_FILE: &str = "watcher.lock";
+
+/// What a watcher is to do.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Duty {
+    /// The namespace.
+    pub dir: PathBuf,
+    /// Apply the undo of the dead.
+    pub reap: bool,
+    /// Remove the namespace when its last process has ended.
+    pub remove: bool,
+}
+
+impl Duty {
+    /// The duty that a command line gives, if it is a watcher's.
+    pub fn from_args(args: impl IntoIterator<Item = OsString>) -> Option<Duty> {
+        let mut args = args.into_iter().skip(1).peekable();
+        args.next_if(|arg| arg == SUBCOMMAND)?;
+        let reap = args.next_if(|arg| arg == REAP).is_some();
+        let remove = args.next_if(|arg| arg == REMOVE).is_some();
+        Some(Duty { dir: args.next()?.into(), reap, remove })
+    }
+
+    fn to_args(&self) -> Vec<OsString> {
+        let flags = [(true, SUBCOMMAND), (self.reap, REAP), (self.remove, REMOVE)];
+        let given = flags.into_iter().filter(|(given, _)| *given).map(|(_, flag)| flag.into());
+        given.chain([self.dir.clone().into()]).collect()
+    }
+}
+
+/// Starts a watcher that is no child of this process, has no part in its session, and none of its descriptors, environment or working
+/// directory: neither a terminal nor a pipe stays open because of it. If the namespace has one already, the new one ends at once.
+pub fn start(duty: &Duty) -> io::Result<()> {
+    let mut command = Command::new("/proc/self/exe");
+    command.args(duty.to_args()).env_clear().current_dir("/");
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    detach(&mut command);
+    command.spawn()?.wait()?;
+    Ok(())
+}
+
+/// Lets the process that `command` starts fork once more and end, so that the watcher is an orphan: the program that this process
+/// becomes must not find an unknown child.
+#[allow(unsafe_code)]
+fn detach(command: &mut Command) {
+    let in_child = || {
+        rustix::process::setsid()?;
+        // SAFETY: this runs in a child made by fork from a process with one thread, so the copy is whole and any code may run in it;
+        // the parent branch leaves by _exit, which runs nothing of the copied program.
+        match unsafe { libc::fork() } {
+            -1 => return Err(io::Error::last_os_error()),
+            0 => {}
+            // SAFETY: _exit has no conditions.
+            _ => unsafe { libc::_exit(0) },
+        }
+        // SAFETY: no descriptor is closed here, only marked to be closed by the execve that follows. An older kernel refuses, and the
+        // watcher keeps what it inherited.
+        unsafe { libc::syscall(libc::SYS_close_range, 3u32, u32::MAX, libc::CLOSE_RANGE_CLOEXEC) };
+        Ok(())
+    };
+    // SAFETY: the closure neither allocates nor takes a lock, and all it calls are system calls.
+    unsafe { command.pre_exec(in_child) };
+}
+
+/// The watcher's main function. It has nobody to report an error to; the exit code is for one who traces it.
+pub fn main(duty: &Duty) -> ExitCode {
+    let _ = rustix::thread::set_name(c"manyway-watcher");
+    match watch(duty) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(_) => ExitCode::FAILURE,
+    }
+}
+
+fn watch(duty: &Duty) -> io::Result<()> {
+    let Ok(_lock) = lock(&duty.dir) else { return Ok(()) };
+    let engine = if duty.reap {
+        Some(namespace::open(&duty.dir, &AS_IT_IS).map_err(|failure| io::Error::other(failure.what().to_owned()))?)
+    } else {
+        None
+    };
+    let watch = Arc::new(Watch { engine, dir: duty.dir.clone(), events: epoll::create(epoll::CreateFlags::CLOEXEC)?, watched: Mutex::default() });
+    if watch.engine.is_some() {
+        let listener = Arc::clone(&watch);
+        thread::Builder::new().stack_size(256 << 10).spawn(move || listener.listen())?;
+    }
+    let _closed = watch.serve()?;
+    if duty.remove {
+        fs::remove_dir_all(&duty.dir)?;
+    }
+    Ok(())
+}
+
+/// Becomes the watcher of the namespace in `dir`, unless there is one.
+fn lock(dir: &Path) -> io::Result<OwnedFd> {
+    let file = OpenOptions::new().write(true).create(true).mode(0o600).custom_flags(libc::O_NOFOLLOW).open(dir.join(LOCK_FILE))?;
+    flock(&file, FlockOperation::NonBlockingLockExclusive)?;
+    Ok(file.into())
+}
+
+/// Removes those private namespaces in `dirs` whose watcher was killed and that nobody uses.
+pub fn remove_abandoned(dirs: &[PathBuf]) {
+    for dir in dirs {
+        let (Ok(_lock), Ok(_closed)) = (lock(dir), Gate::try_close(dir)) else { continue };
+        if users::find(dir).is_empty() {
+            // What is left is tried again next time.
+            let _ = fs::remove_dir_all(dir);
+        }
+    }
+}
+
+/// The watcher at work.
+struct Watch {
+    /// Absent when only the end of the namespace is waited for.
+    engine: Option<Engine>,
+    dir: PathBuf,
+    /// An epoll of the pidfds in `watched`.
+    events: OwnedFd,
+    watched: Mutex<HashMap<u32, OwnedFd>>,
+}
+
+impl Watch {
+    /// Waits for deaths until nobody is left; the gate stays closed.
+    fn serve(&self) -> io::Result<Gate> {
+        let thread = Thread::new();
+        loop {
+            self.set_mark(std::process::id());
+            self.add_all(&thread);
+            while !self.watched().is_empty() {
+                self.wait(&thread)?;
+            }
+            let closed = Gate::close(&self.dir)?;
+            for pid in users::find(&self.dir) {
+                self.add(&thread, pid);
+            }
+            // Only after the mark is gone do sleepers look by themselves: whoever takes a slot until then must be found here.
+            self.set_mark(0);
+            self.add_all(&thread);
+            if self.watched().is_empty() {
+                return Ok(closed);
+            }
+        }
+    }
+
+    /// Waits for deaths; applies the undo of those who died.
+    fn wait(&self, thread: &Thread) -> io::Result<()> {
+        let mut buffer = [MaybeUninit::uninit(); 64];
+        let dead = match epoll::wait(&self.events, &mut buffer, None) {
+            Ok((events, _)) => events,
+            Err(rustix::io::Errno::INTR) => return Ok(()),
+            Err(e) => return Err(e.into()),
+        };
+        for event in dead {
+            let pid = event.data.u64() as u32;
+            self.reap(thread, pid);
+            self.watched().remove(&pid);
+        }
+        // A number may have been taken by a new process before it left the list.
+        self.add_all(thread);
+        Ok(())
+    }
+
+    /// The second thread: adds every process that takes a slot.
+    fn listen(&self) {
+        let Some(engine) = &self.engine else { return };
+        let thread = Thread::new();
+        let mut seen = engine.wait_doorbell(0, 0);
+        loop {
+            self.add_all(&thread);
+            seen = engine.wait_doorbell(seen, u32::MAX);
+        }
+    }
+
+    fn add_all(&self, thread: &Thread) {
+        let Some(engine) = &self.engine else { return };
+        let mut pids = Vec::new();
+        engine.for_each_process(&mut |pid| pids.push(pid));
+        let own = std::process::id();
+        for pid in pids.into_iter().filter(|pid| *pid != own) {
+            self.add(thread, pid);
+        }
+    }
+
+    /// Watches a process. It may be gone already, and its number may be another's: so it is looked at once after its pidfd is open.
+    fn add(&self, thread: &Thread, pid: u32) {
+        if self.watched().contains_key(&pid) {
+            return;
+        }
+        if let Some(pidfd) = i32::try_from(pid).ok().and_then(Pid::from_raw).and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok()) {
+            let mut watched = self.watched();
+            if !watched.contains_key(&pid)
+                && epoll::add(&self.events, &pidfd, epoll::EventData::new_u64(pid.into()), epoll::EventFlags::IN).is_ok()
+            {
+                watched.insert(pid, pidfd);
+            }
+        }
+        self.reap(thread, pid);
+    }
+
+    fn reap(&self, thread: &Thread, pid: u32) {
+        if let Some(engine) = &self.engine {
+            engine.reap(thread, Some(pid));
+        }
+    }
+
+    fn set_mark(&self, pid: u32) {
+        if let Some(engine) = &self.engine {
+            engine.set_watcher(pid);
+        }
+    }
+
+    fn watched(&self) -> MutexGuard<'_, HashMap<u32, OwnedFd>> {
+        self.watched.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn command_lines() {
+        for (reap, remove) in [(true, true), (true, false), (false, true)] {
+            let duty = Duty { dir: "/a b".into(), reap, remove };
+            let args = std::iter::once("manyway".into()).chain(duty.to_args());
+            assert_eq!(Duty::from_args(args), Some(duty));
+        }
+        assert_eq!(Duty::from_args(["manyway", "run", SUBCOMMAND].map(Into::into)), None);
+    }
+}
