@@ -34,6 +34,7 @@ pub enum Command {
     Ls(Ls),
     Show(Show),
     Rm(Rm),
+    Bench(Bench),
     Completions(Completions),
     Man(Man),
 }
@@ -42,7 +43,7 @@ pub enum Command {
 ///
 /// Checks the namespace and the program first, then becomes the program: same process, same descriptors, same exit code.
 #[derive(Debug, Args)]
-#[command(after_help = "\
+#[command(override_usage = "manyway run [OPTIONS] -- PROGRAM [ARGUMENT]...", after_help = "\
 Examples:
   manyway run -- perl worker.pl
   manyway run --private -- sh -c 'make test'            semaphores of its own, gone afterwards
@@ -54,17 +55,17 @@ pub struct Run {
     #[command(flatten)]
     pub namespace: Choice,
     /// Use a new namespace that ends with its last process
-    #[arg(long, conflicts_with_all = ["dir", "ns"])]
+    #[arg(long, conflicts_with_all = ["dir", "ns"], help_heading = "Namespace")]
     pub private: bool,
-    /// Who gets a released unit while others sleep for it (a new namespace: strict)
-    #[arg(long, value_enum, value_name = "RULE")]
+    /// Who gets a released unit while others sleep for it [default of a new namespace: strict]
+    #[arg(long, value_enum, value_name = "RULE", help_heading = "Namespace")]
     pub fairness: Option<FairnessArg>,
+    /// Limits as in kernel.sem: semaphores per set, semaphores, operations per call, sets [default of a new namespace: the kernel's]
+    #[arg(long, value_name = "MSL,MNS,OPM,MNI", value_parser = parse_limits, help_heading = "Namespace")]
+    pub limits: Option<Limits>,
     /// Start no watcher: sleepers then find the death of a holder within 50 ms instead of at once
     #[arg(long)]
     pub no_watcher: bool,
-    /// Limits as in kernel.sem: semaphores per set, semaphores, operations per call, sets (a new namespace: the kernel's)
-    #[arg(long, value_name = "MSL,MNS,OPM,MNI", value_parser = parse_limits)]
-    pub limits: Option<Limits>,
     /// The program and its arguments
     #[arg(required = true, trailing_var_arg = true, value_name = "PROGRAM")]
     pub program: Vec<OsString>,
@@ -132,6 +133,17 @@ pub struct Rm {
     /// Print JSON
     #[arg(long)]
     pub json: bool,
+}
+
+/// Measure semaphores: the kernel's, Manyway's and POSIX's, side by side
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  manyway bench uncontended
+  manyway bench uncontended --backend kernel,manyway --json figures.json")]
+pub struct Bench {
+    #[command(flatten)]
+    pub args: manyway_bench::cli::Args,
 }
 
 /// Print a script that completes `manyway` in a shell

@@ -1,5 +1,6 @@
 //! One file per subcommand.
 
+mod bench;
 mod completions;
 mod ls;
 mod man;
@@ -17,6 +18,7 @@ pub fn dispatch(command: &Command) -> Result<()> {
         Command::Ls(args) => ls::run(args),
         Command::Show(args) => show::run(args),
         Command::Rm(args) => rm::run(args),
+        Command::Bench(args) => bench::run(args),
         Command::Completions(args) => completions::run(args),
         Command::Man(args) => man::run(args),
     }

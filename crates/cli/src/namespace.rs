@@ -22,13 +22,12 @@ const NAME_VARIABLE: &str = "MANYWAY_NS";
 
 /// The options that choose a namespace.
 #[derive(Clone, Debug, Default, clap::Args)]
-#[command(next_help_heading = "Namespace")]
 pub struct Choice {
     /// Directory of the namespace [env: MANYWAY_DIR]
-    #[arg(long, value_name = "DIR", conflicts_with = "ns")]
+    #[arg(long, value_name = "DIR", conflicts_with = "ns", help_heading = "Namespace")]
     pub dir: Option<PathBuf>,
     /// Name of one of your namespaces [env: MANYWAY_NS] [default: default]
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", help_heading = "Namespace")]
     pub ns: Option<String>,
 }
 

@@ -28,6 +28,7 @@ use crate::users::{self, Gate};
 /// The first argument that makes this program a watcher; not for people.
 const SUBCOMMAND: &str = "__watcher";
 const REAP: &str = "--reap";
+const STAY: &str = "--stay";
 const REMOVE: &str = "--remove";
 /// Whoever holds a lock on this file in the namespace's directory is its watcher.
 const LOCK_FILE: &str = "watcher.lock";
@@ -39,8 +40,19 @@ pub struct Duty {
     pub dir: PathBuf,
     /// Apply the undo of the dead.
     pub reap: bool,
-    /// Remove the namespace when its last process has ended.
-    pub remove: bool,
+    /// What to do when nobody is left.
+    pub end: End,
+}
+
+/// What a watcher does when nobody uses its namespace any more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    /// It ends.
+    Leave,
+    /// It removes the namespace and ends.
+    Remove,
+    /// It waits for others; whoever started it kills it.
+    Stay,
 }
 
 impl Duty {
@@ -49,14 +61,29 @@ impl Duty {
         let mut args = args.into_iter().skip(1).peekable();
         args.next_if(|arg| arg == SUBCOMMAND)?;
         let reap = args.next_if(|arg| arg == REAP).is_some();
-        let remove = args.next_if(|arg| arg == REMOVE).is_some();
-        Some(Duty { dir: args.next()?.into(), reap, remove })
+        let end = match args.next_if(|arg| arg == REMOVE || arg == STAY) {
+            None => End::Leave,
+            Some(arg) if arg == REMOVE => End::Remove,
+            Some(_) => End::Stay,
+        };
+        Some(Duty { dir: args.next()?.into(), reap, end })
     }
 
-    fn to_args(&self) -> Vec<OsString> {
-        let flags = [(true, SUBCOMMAND), (self.reap, REAP), (self.remove, REMOVE)];
-        let given = flags.into_iter().filter(|(given, _)| *given).map(|(_, flag)| flag.into());
-        given.chain([self.dir.clone().into()]).collect()
+    /// The command line's arguments.
+    pub fn to_args(&self) -> Vec<OsString> {
+        let mut args = self.flags();
+        args.push(self.dir.clone().into());
+        args
+    }
+
+    /// The arguments before the directory.
+    pub fn flags(&self) -> Vec<OsString> {
+        let end = match self.end {
+            End::Leave => None,
+            End::Remove => Some(REMOVE),
+            End::Stay => Some(STAY),
+        };
+        [Some(SUBCOMMAND), self.reap.then_some(REAP), end].into_iter().flatten().map(Into::into).collect()
     }
 }
 
@@ -115,8 +142,8 @@ fn watch(duty: &Duty) -> io::Result<()> {
         let listener = Arc::clone(&watch);
         thread::Builder::new().stack_size(256 << 10).spawn(move || listener.listen())?;
     }
-    let _closed = watch.serve()?;
-    if duty.remove {
+    let _closed = watch.serve(duty.end == End::Stay)?;
+    if duty.end == End::Remove {
         fs::remove_dir_all(&duty.dir)?;
     }
     Ok(())
@@ -151,13 +178,13 @@ struct Watch {
 }
 
 impl Watch {
-    /// Waits for deaths until nobody is left; the gate stays closed.
-    fn serve(&self) -> io::Result<Gate> {
+    /// Waits for deaths until nobody is left (and on, if it is to `stay`); the gate stays closed.
+    fn serve(&self, stay: bool) -> io::Result<Gate> {
         let thread = Thread::new();
         loop {
             self.set_mark(std::process::id());
             self.add_all(&thread);
-            while !self.watched().is_empty() {
+            while stay || !self.watched().is_empty() {
                 self.wait(&thread)?;
             }
             let closed = Gate::close(&self.dir)?;
@@ -251,8 +278,8 @@ mod tests {
 
     #[test]
     fn command_lines() {
-        for (reap, remove) in [(true, true), (true, false), (false, true)] {
-            let duty = Duty { dir: "/a b".into(), reap, remove };
+        for (reap, end) in [(true, End::Leave), (true, End::Stay), (true, End::Remove), (false, End::Remove)] {
+            let duty = Duty { dir: "/a b".into(), reap, end };
             let args = std::iter::once("manyway".into()).chain(duty.to_args());
             assert_eq!(Duty::from_args(args), Some(duty));
         }

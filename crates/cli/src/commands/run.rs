@@ -12,7 +12,7 @@ use crate::args::Run;
 use crate::exit::{Failure, Result, Status};
 use crate::namespace::{self, DIR_VARIABLE, Intent};
 use crate::users::Gate;
-use crate::watcher::{self, Duty};
+use crate::watcher::{self, Duty, End};
 use crate::{library, program};
 
 const PRELOAD_VARIABLE: &str = "LD_PRELOAD";
@@ -27,8 +27,9 @@ pub fn run(args: &Run) -> Result<()> {
 
     // Until this process has become the program, no watcher may conclude that nobody uses the namespace.
     let _gate = Gate::hold_open(&dir).map_err(|e| not_run(Failure::io(format!("cannot lock {}", dir.display()), e)))?;
-    let duty = Duty { dir: dir.clone(), reap: !args.no_watcher, remove: args.private };
-    if duty.reap || duty.remove {
+    // A private namespace needs somebody who removes it, even if nobody is to look for deaths.
+    let duty = Duty { dir: dir.clone(), reap: !args.no_watcher, end: if args.private { End::Remove } else { End::Leave } };
+    if duty.reap || duty.end == End::Remove {
         watcher::start(&duty).unwrap_or_else(|e| {
             eprintln!("manyway: no watcher ({e}): sleepers find the death of a holder within 50 ms instead of at once");
         });
