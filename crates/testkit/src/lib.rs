@@ -1,1 +1,20 @@
-//! testkit
+//! The kernel as oracle: one set of scenarios, executed by fleets of worker processes on the kernel's semaphores and on Manyway's.
+//!
+//! A [`World`] is one IPC namespace (a fresh kernel one where that is allowed, or a Manyway directory) with worker processes. A
+//! [`scenarios::Scenario`] drives them step by step, asserts what a rule says, and leaves a trace; the trace on Manyway must equal the one on
+//! the kernel.
+
+mod agent;
+mod backend;
+mod preload;
+mod protocol;
+pub mod scenarios;
+mod sys;
+mod worker;
+mod world;
+
+pub use agent::Agent;
+pub use preload::preload_library;
+pub use protocol::{Clone, Command, Info, NewImage, Op, Out, Pointer, Reply, Res, Snapshot, Stat, add, dec, inc, zero};
+pub use worker::become_worker_if_asked;
+pub use world::{Backend, Set, Setup, World, kernel_has_semaphores, running_as_root};
