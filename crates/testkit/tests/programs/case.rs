@@ -36,7 +36,7 @@ where
             let required = env::var_os("MANYWAY_REQUIRE_ALL").is_some_and(|v| v == "1");
             let kind = format!("needs {}", absent.package);
             Trial::test(name, move || {
-                Err(format!("{}; install {}", absent.why, absent.package).into())
+                Err(format!("needs {}: {}", absent.package, absent.why).into())
             })
             .with_kind(kind)
             .with_ignored_flag(!required)

@@ -30,7 +30,6 @@ pub struct Space {
     subject: Subject,
     /// Manyway's namespace.
     dir: TempDir,
-    /// The programs' working directory.
     scratch: TempDir,
     kernel: KernelSets,
 }
@@ -51,6 +50,11 @@ impl Space {
             scratch: TempDir::new()?,
             kernel: KernelSets::enter()?,
         })
+    }
+
+    /// The programs' working directory, where they may write.
+    pub fn scratch(&self) -> &Path {
+        self.scratch.path()
     }
 
     /// The command that runs `program` on the semaphores in question, for at most the deadline.
@@ -191,10 +195,11 @@ pub fn own_user_namespace() {
 pub fn output(command: &mut Command) -> Outcome<String> {
     // A file and not a pipe: whoever outlives the command with its output open cannot hold us up.
     let said = tempfile::NamedTempFile::new()?;
+    let append = || fs::OpenOptions::new().append(true).open(said.path());
     let status = command
         .stdin(Stdio::null())
-        .stdout(said.reopen()?)
-        .stderr(fs::OpenOptions::new().append(true).open(said.path())?)
+        .stdout(append()?)
+        .stderr(append()?)
         .status()
         .map_err(|e| format!("{}: {e}", command.get_program().to_string_lossy()))?;
     let said = String::from_utf8_lossy(&fs::read(said.path())?).into_owned();
