@@ -31,13 +31,13 @@ struct Programs {
 
 fn programs() -> Result<Programs, Absent> {
     let programs = Programs {
-        apache: program("apache2", "apache2")?,
+        apache: program("apache2", "apache2-bin")?,
         ab: program("ab", "apache2-utils")?,
     };
     match Path::new(MODULES).is_dir() {
         true => Ok(programs),
         false => Err(Absent {
-            package: "Debian's apache2".into(),
+            package: "Debian's apache2-bin".into(),
             why: format!("there is no {MODULES}"),
         }),
     }
