@@ -2,63 +2,16 @@
 
 use core::ffi::CStr;
 
-use manyway_sync::Errno;
+use manyway_shm::Arena;
+pub use manyway_shm::{Fairness, Limits, OpenError, OpenOptions};
+use manyway_sync::atomic::{AtomicU32, AtomicU64, Ordering::*};
+use manyway_sync::memory::WipedPage;
+use manyway_sync::{Errno, futex};
 
 use crate::abi::{SemBuf, SemInfo, SetStat, Timespec};
-
-/// Limits of a namespace, as `kernel.sem` has them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Limits {
-    /// SEMMSL: semaphores in a set.
-    pub msl: u32,
-    /// SEMMNS: semaphores in the namespace.
-    pub mns: u32,
-    /// SEMOPM: operations in a call.
-    pub opm: u32,
-    /// SEMMNI: sets.
-    pub mni: u32,
-}
-
-/// Who gets a unit that is released while others sleep for it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fairness {
-    /// The first sleeper that fits, at once: the kernel's order.
-    Strict,
-    /// Whoever comes first, until a sleeper has waited about a millisecond; then the sleeper.
-    Barging,
-}
-
-/// How to open a namespace.
-#[derive(Clone, Copy, Debug)]
-pub struct OpenOptions {
-    /// Make it when it does not exist.
-    pub create: bool,
-    /// Limits for a new namespace (default: the kernel's); an existing one must have them.
-    pub limits: Option<Limits>,
-    /// Fairness for a new namespace (default strict); an existing one must have it.
-    pub fairness: Option<Fairness>,
-}
-
-/// Why a namespace could not be opened.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum OpenError {
-    /// A system call failed: which, and how.
-    Os(&'static str, Errno),
-    /// The directory or file belongs to somebody else, or others may write it.
-    Untrusted(&'static str),
-    /// The file is no arena, or is cut short or damaged: what is wrong.
-    NotAnArena(&'static str),
-    /// Made by another layout version.
-    OtherLayout(u32),
-    /// Made in another PID namespace, whose process numbers mean other processes.
-    OtherPidNamespace,
-    /// Exists with other limits: those it has.
-    LimitsDiffer(Limits),
-    /// Exists with other fairness: that it has.
-    FairnessDiffers(Fairness),
-    /// The limits asked for are outside what the layout can hold: which.
-    BadLimits(&'static str),
-}
+pub use crate::attach::Thread;
+use crate::control::Count;
+use crate::perm;
 
 /// A process whose adjustment (semadj) for a semaphore is not 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -90,159 +43,193 @@ pub struct Sleeper {
 
 /// One namespace, mapped into this process. All methods may be called from any thread; `t` is the calling thread's own.
 pub struct Engine {
-    _private: (),
+    pub(crate) arena: Arena,
+    /// What a fork child must find zeroed: see `attach::wiped`.
+    pub(crate) wiped: WipedPage,
+    limits: Limits,
+    /// Effective user id, or unknown.
+    pub(crate) euid: AtomicU32,
+    /// Permission verdicts: see `perm`.
+    pub(crate) verdicts: [AtomicU64; 16],
+    deferred_hook: Option<fn(&Thread)>,
 }
 
-/// What the engine keeps of a thread. One per thread and namespace; all zero at first.
-pub struct Thread {
-    _private: (),
-}
-
-impl Thread {
-    /// A thread that has not used the engine yet.
-    pub const fn new() -> Thread {
-        Thread { _private: () }
-    }
-}
-
-impl Default for Thread {
-    fn default() -> Self {
-        Self::new()
-    }
-}
-
-#[allow(unused_variables, missing_docs)]
 impl Engine {
-    /// Opens the namespace in the directory `dir` (which must exist unless `create`).
+    /// Opens the namespace in the directory `dir`.
     pub fn open(dir: &CStr, how: &OpenOptions) -> Result<Engine, OpenError> {
-        todo!()
+        let arena = Arena::open(dir, how)?;
+        let wiped = WipedPage::new().map_err(|e| OpenError::Os("cannot map a page that a fork wipes", e))?;
+        Ok(Engine {
+            limits: arena.limits(),
+            arena,
+            wiped,
+            euid: AtomicU32::new(perm::UNKNOWN),
+            verdicts: [const { AtomicU64::new(0) }; 16],
+            deferred_hook: None,
+        })
     }
+    /// The namespace's limits.
     pub fn limits(&self) -> Limits {
-        todo!()
+        self.limits
     }
+    /// The namespace's fairness.
     pub fn fairness(&self) -> Fairness {
-        todo!()
+        self.arena.fairness()
     }
+
     /// semget(2).
     pub fn semget(&self, t: &Thread, key: i32, nsems: i32, flags: i32) -> Result<i32, Errno> {
-        todo!()
+        self.get(t, key, nsems, flags)
     }
+
     /// semop(2), semtimedop(2). Checks in the kernel's order; `ops` has been read from the caller already.
+    #[inline]
     pub fn semop(&self, t: &Thread, id: i32, ops: &[SemBuf], timeout: Option<Timespec>) -> Result<(), Errno> {
-        todo!()
+        if let ([op], None) = (ops, timeout)
+            && let Ok(set) = self.set_of_id(id)
+            && self.permits(&set, if op.op == 0 { 0o444 } else { 0o222 })
+            && self.fast_one(t, &set, *op)
+        {
+            return Ok(());
+        }
+        self.semop_slow(t, id, ops, timeout)
     }
+
+    /// GETVAL.
     pub fn getval(&self, t: &Thread, id: i32, num: i32) -> Result<i32, Errno> {
-        todo!()
+        self.get_val(t, id, num)
     }
+    /// GETPID.
     pub fn getpid(&self, t: &Thread, id: i32, num: i32) -> Result<i32, Errno> {
-        todo!()
+        self.get_pid(t, id, num)
     }
+    /// GETNCNT.
     pub fn getncnt(&self, t: &Thread, id: i32, num: i32) -> Result<i32, Errno> {
-        todo!()
+        self.get_count(t, id, num, Count::Alter)
     }
+    /// GETZCNT.
     pub fn getzcnt(&self, t: &Thread, id: i32, num: i32) -> Result<i32, Errno> {
-        todo!()
+        self.get_count(t, id, num, Count::Zero)
     }
+    /// SETVAL.
     pub fn setval(&self, t: &Thread, id: i32, num: i32, val: i32) -> Result<(), Errno> {
-        todo!()
+        self.set_val(t, id, num, val)
     }
     /// Number of semaphores of a set that the caller may read (GETALL) or alter (SETALL): the length of its array.
-    pub fn array_len(&self, t: &Thread, id: i32, alter: bool) -> Result<usize, Errno> {
-        todo!()
+    pub fn array_len(&self, _t: &Thread, id: i32, alter: bool) -> Result<usize, Errno> {
+        self.array_length(id, alter)
     }
     /// GETALL. `out` must have at least `array_len` elements.
     pub fn getall(&self, t: &Thread, id: i32, out: &mut [u16]) -> Result<(), Errno> {
-        todo!()
+        self.get_all(t, id, out)
     }
     /// SETALL. `vals` must have at least `array_len` elements.
     pub fn setall(&self, t: &Thread, id: i32, vals: &[u16]) -> Result<(), Errno> {
-        todo!()
+        self.set_all(t, id, vals)
     }
     /// IPC_STAT.
     pub fn stat(&self, t: &Thread, id: i32) -> Result<SetStat, Errno> {
-        todo!()
+        self.ipc_stat(t, id)
     }
     /// SEM_STAT (`any` false) and SEM_STAT_ANY: by index; the result's `id` is what the call returns.
     pub fn stat_index(&self, t: &Thread, index: i32, any: bool) -> Result<SetStat, Errno> {
-        todo!()
+        self.stat_by_index(t, index, any)
     }
     /// IPC_SET: owner and the low nine bits of the mode.
     pub fn set_perm(&self, t: &Thread, id: i32, uid: u32, gid: u32, mode: u32) -> Result<(), Errno> {
-        todo!()
+        self.set_perms(t, id, uid, gid, mode)
     }
     /// IPC_RMID.
     pub fn remove(&self, t: &Thread, id: i32) -> Result<(), Errno> {
-        todo!()
+        self.remove_set(t, id)
     }
     /// IPC_INFO, SEM_INFO.
     pub fn info(&self) -> SemInfo {
-        todo!()
+        self.sem_info()
     }
+
     /// Applies now the undo of every process that is gone, and frees its slots; `pid` restricts it to one. For the interposed wait
     /// family and the watcher. Returns how many processes were cleaned up.
     pub fn reap(&self, t: &Thread, pid: Option<u32>) -> usize {
-        todo!()
+        self.reap_processes(t, pid)
     }
-    /// Applies the calling process's own adjustments now (unshare(CLONE_SYSVSEM), rule 18).
+    /// Applies the calling process's own adjustments now (unshare(CLONE_SYSVSEM)).
     pub fn apply_own_undo(&self, t: &Thread) {
-        todo!()
+        if let Ok(me) = self.me(t) {
+            self.apply_process(t, &me, me.proc, me.pid);
+        }
     }
+
     /// Calls `f` for every set with its status and its creator's pid.
-    pub fn for_each_set(&self, t: &Thread, f: &mut dyn FnMut(SetStat, u32)) {
-        todo!()
+    pub fn for_each_set(&self, _t: &Thread, f: &mut dyn FnMut(SetStat, u32)) {
+        self.each_set(f);
     }
     /// Calls `f` for every nonzero adjustment of a set.
-    pub fn for_each_holder(&self, t: &Thread, id: i32, f: &mut dyn FnMut(Holder)) -> Result<(), Errno> {
-        todo!()
+    pub fn for_each_holder(&self, _t: &Thread, id: i32, f: &mut dyn FnMut(Holder)) -> Result<(), Errno> {
+        self.each_adjustment(id, f)
     }
     /// Calls `f` for every sleeper of a set, in order of arrival, with its operations.
     pub fn for_each_sleeper(&self, t: &Thread, id: i32, f: &mut dyn FnMut(Sleeper, &[SemBuf])) -> Result<(), Errno> {
-        todo!()
+        self.each_sleeper(t, id, f)
     }
     /// Calls `f` with the pid of every process that has a slot.
     pub fn for_each_process(&self, f: &mut dyn FnMut(u32)) {
-        todo!()
+        self.each_process(f);
     }
     /// Operations carried out in this namespace so far; counts of racing operations may be lost, so: at least about so many.
-    pub fn operations(&self, t: &Thread) -> u64 {
-        todo!()
+    pub fn operations(&self, _t: &Thread) -> u64 {
+        self.count_operations()
     }
+
     /// Drops what is cached of the process's user, groups and capabilities; call it after any of them changed.
     pub fn forget_credentials(&self) {
-        todo!()
+        self.euid.store(perm::UNKNOWN, Relaxed);
+        self.verdicts.iter().for_each(|v| v.store(0, Relaxed));
     }
-    /// Marks this thread's context as to be checked again at the next call (a vfork child may borrow it).
+    /// Makes the next call check who it is: a vfork child may run in this memory.
     pub fn distrust_context(&self) {
-        todo!()
+        self.wiped(crate::attach::wiped::PID_BITS).store(0, Relaxed);
     }
+
     /// True while the calling thread is inside a locked section: a signal's handler must wait.
     pub fn in_section(t: &Thread) -> bool {
-        todo!()
+        t.in_section.load(Relaxed) != 0
     }
     /// If the calling thread sleeps in semop, takes it out of the queue (EINTR), unless it has been completed already. For the signal
     /// trampoline, before it calls the program's handler. Returns a token to hand to `after_handler`.
     pub fn before_handler(&self, t: &Thread) -> u64 {
-        todo!()
+        self.interrupt(t)
     }
     /// Restores what `before_handler` saved; the handler may have called semop itself.
     pub fn after_handler(&self, t: &Thread, token: u64) {
-        todo!()
+        self.resume(t, token);
     }
-    /// Called by the engine at the end of a section in which a signal was deferred.
-    pub fn set_deferred_hook(&self, hook: fn(&Thread)) {
-        todo!()
+    /// Sets what is called at the end of a section in which a signal was deferred.
+    /// Having one says that every handler goes through a trampoline that defers.
+    pub fn set_deferred_hook(&mut self, hook: fn(&Thread)) {
+        self.deferred_hook = Some(hook);
+    }
+    pub(crate) fn deferred_hook(&self) -> Option<fn(&Thread)> {
+        self.deferred_hook
     }
     /// Marks that a signal was deferred in the current section, so that its end calls the hook.
     pub fn defer(t: &Thread) {
-        todo!()
+        t.deferred.store(1, Relaxed);
     }
-    /// Doorbell: changes whenever a process takes a slot. Waits until it differs from `seen` or `timeout_ms` passes; returns the new value. For
-    /// the watcher.
+
+    /// Doorbell: changes whenever a process takes a slot. Waits until it differs from `seen` or `timeout_ms` passes; returns the new
+    /// value. For the watcher.
     pub fn wait_doorbell(&self, seen: u32, timeout_ms: u32) -> u32 {
-        todo!()
+        let bell = &self.arena.header().doorbell;
+        let now = bell.load(Acquire);
+        if now != seen || timeout_ms == 0 {
+            return now;
+        }
+        let _ = futex::wait(bell, seen, timeout_ms as u64 * 1_000_000);
+        bell.load(Acquire)
     }
-    /// Tells the sleepers that a watcher lives (or no longer does), by its pid.
+    /// Tells the sleepers that a watcher lives (or, with 0, no longer does), by its pid.
     pub fn set_watcher(&self, pid: u32) {
-        todo!()
+        self.arena.header().watcher.store(pid, Release);
     }
 }

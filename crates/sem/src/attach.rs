@@ -1,0 +1,280 @@
+//! A process's and a thread's place in the namespace: made at first use, found out of date after a fork.
+
+use manyway_shm::layout::*;
+use manyway_shm::region::ThreadRegion;
+use manyway_sync::atomic::{AtomicU32, AtomicU64, Ordering::*, compiler_fence};
+use manyway_sync::identity::Identity;
+use manyway_sync::{Errno, robust, sys};
+
+use crate::engine::Engine;
+use crate::slots::*;
+use crate::word;
+
+/// What the engine keeps of a thread. One per thread and namespace; all zero at first. Only its own thread (and the signal handlers
+/// that interrupt it) may pass it to the engine.
+pub struct Thread {
+    /// The process's epoch when the slot was taken; another one: this is a fork's copy.
+    pub(crate) epoch: AtomicU64,
+    /// Thread slot.
+    pub(crate) slot: AtomicU32,
+    /// 1 while in a locked section.
+    pub(crate) in_section: AtomicU32,
+    /// 1: a signal was deferred in the section.
+    pub(crate) deferred: AtomicU32,
+    /// Sequence number + 1 of the sleep this thread is in; 0: none, or it was taken out by a handler.
+    pub(crate) sleeping: AtomicU32,
+    /// How the sleep that a handler ended ends: errno, 0 done.
+    pub(crate) outcome: AtomicU32,
+    /// 1: the slot's page for several operations is allocated.
+    pub(crate) ops_ready: AtomicU32,
+    /// The robust word's region, kept over forks.
+    region: ThreadRegion,
+}
+
+impl Thread {
+    /// A thread that has not used the engine yet.
+    pub const fn new() -> Thread {
+        Thread {
+            epoch: AtomicU64::new(0),
+            slot: AtomicU32::new(0),
+            in_section: AtomicU32::new(0),
+            deferred: AtomicU32::new(0),
+            sleeping: AtomicU32::new(0),
+            outcome: AtomicU32::new(0),
+            ops_ready: AtomicU32::new(0),
+            region: ThreadRegion::new(),
+        }
+    }
+}
+
+impl Default for Thread {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// Indices of the page that a fork child finds zeroed.
+pub(crate) mod wiped {
+    /// The pid in its place in a cell word; 0: not attached, or to be checked again.
+    pub(crate) const PID_BITS: usize = 0;
+    /// Epoch; 0: not attached.
+    pub(crate) const EPOCH: usize = 1;
+    /// Process slot.
+    pub(crate) const PROC: usize = 2;
+    /// Pid.
+    pub(crate) const PID: usize = 3;
+    /// 1 while a thread attaches the process.
+    pub(crate) const LOCK: usize = 4;
+}
+
+/// The calling thread, attached.
+#[derive(Clone, Copy)]
+pub(crate) struct Me<'e> {
+    pub(crate) slot: u32,
+    pub(crate) ctl: &'e ThreadCtl,
+    pub(crate) proc: u32,
+    pub(crate) pid: u32,
+}
+
+impl Engine {
+    #[inline]
+    pub(crate) fn wiped(&self, i: usize) -> &core::sync::atomic::AtomicU64 {
+        &self.wiped.words()[i]
+    }
+    #[inline]
+    pub(crate) fn epoch(&self) -> u64 {
+        self.wiped(wiped::EPOCH).load(Relaxed)
+    }
+
+    /// Begins a locked section: signals are deferred until [`Engine::leave`].
+    #[inline]
+    pub(crate) fn enter(&self, t: &Thread) {
+        t.in_section.store(1, Relaxed);
+        compiler_fence(SeqCst);
+    }
+    /// Ends a locked section, after its wake-ups.
+    #[inline]
+    pub(crate) fn leave(&self, t: &Thread) {
+        compiler_fence(SeqCst);
+        t.in_section.store(0, Relaxed);
+        compiler_fence(SeqCst);
+        if t.deferred.load(Relaxed) != 0 {
+            self.run_deferred(t);
+        }
+    }
+    #[cold]
+    #[inline(never)]
+    fn run_deferred(&self, t: &Thread) {
+        t.deferred.store(0, Relaxed);
+        if let Some(hook) = self.deferred_hook() {
+            hook(t);
+        }
+    }
+
+    /// The calling thread's slot, taken now if it has none.
+    pub(crate) fn me(&self, t: &Thread) -> Result<Me<'_>, Errno> {
+        let epoch = self.epoch();
+        if epoch == 0 || t.epoch.load(Relaxed) != epoch || self.wiped(wiped::PID_BITS).load(Relaxed) == 0 {
+            self.attach(t)?;
+        }
+        if t.in_section.load(Relaxed) != 0 {
+            // A signal handler that was not deferred, or a section that was abandoned by cancellation.
+            self.abandoned(t)?;
+        }
+        let slot = t.slot.load(Relaxed);
+        let ctl = self.ctl(slot).ok_or(Errno::EIO)?;
+        Ok(Me {
+            slot,
+            ctl,
+            proc: self.wiped(wiped::PROC).load(Relaxed) as u32,
+            pid: self.wiped(wiped::PID).load(Relaxed) as u32,
+        })
+    }
+
+    /// With a trampoline no handler gets here, so an open section was abandoned (asynchronous cancellation runs clean-up handlers on the
+    /// living thread): let go of what it holds. Without one it is a handler in the middle of a section, which must not wait for itself.
+    fn abandoned(&self, t: &Thread) -> Result<(), Errno> {
+        if self.deferred_hook().is_none() {
+            return Err(Errno::EDEADLK);
+        }
+        self.release_locks_of(t.slot.load(Relaxed));
+        t.in_section.store(0, Relaxed);
+        Ok(())
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn attach(&self, t: &Thread) -> Result<(), Errno> {
+        let nested = t.in_section.swap(1, Relaxed);
+        compiler_fence(SeqCst);
+        let r = self.attach_process().and_then(|()| self.attach_thread(t));
+        compiler_fence(SeqCst);
+        if nested == 0 {
+            self.leave(t);
+        }
+        r
+    }
+
+    fn attach_process(&self) -> Result<(), Errno> {
+        let pid = sys::getpid();
+        if self.epoch() != 0 {
+            if self.wiped(wiped::PID).load(Relaxed) == pid as u64 {
+                self.wiped(wiped::PID_BITS).store(word::pid_bits(pid), Relaxed);
+                return Ok(());
+            }
+            // A vfork child in its parent's memory: it has no place of its own to keep, and the parent's is not its to use.
+            return Err(Errno::ENOSYS);
+        }
+        let lock = self.wiped(wiped::LOCK);
+        while lock.compare_exchange(0, 1, Acquire, Relaxed).is_err() {
+            sys::nap(20_000);
+        }
+        let r = if self.epoch() == 0 {
+            self.attach_process_locked(pid)
+        } else {
+            Ok(())
+        };
+        lock.store(0, Release);
+        r
+    }
+
+    fn attach_process_locked(&self, pid: u32) -> Result<(), Errno> {
+        let identity = Identity::of(pid);
+        let h = self.arena.header();
+        let mine = (0..self.procs_high()).find(|&i| {
+            self.proc_slot(i).is_some_and(|p| {
+                let w = ProcWord(p.word.load(Acquire));
+                w.state() == SlotState::Live
+                    && w.by() == pid
+                    && Identity {
+                        inode: p.inode.load(Relaxed),
+                        start: p.start.load(Relaxed),
+                    } == identity
+                    && identity != Identity::default()
+            })
+        });
+        let proc = match mine {
+            // After execve: the adjustments are still this process's; the threads are not.
+            Some(i) => {
+                for slot in 0..self.threads_high() {
+                    if let (Some(word), Some(ctl)) = (self.thread_word(slot), self.ctl(slot)) {
+                        let w = ThreadWord(word.load(Acquire));
+                        if w.state() == SlotState::Live && w.by() == i {
+                            ctl.robust.fetch_or(robust::OWNER_DIED, AcqRel);
+                        }
+                    }
+                }
+                i
+            }
+            None => self.claim_process(pid, identity)?,
+        };
+        self.wiped(wiped::PROC).store(proc as u64, Relaxed);
+        self.wiped(wiped::PID).store(pid as u64, Relaxed);
+        self.wiped(wiped::EPOCH).store(h.attached.fetch_add(1, Relaxed) + 1, Release);
+        self.wiped(wiped::PID_BITS).store(word::pid_bits(pid), Release);
+        h.doorbell.fetch_add(1, Release);
+        if h.watcher.load(Relaxed) != 0 {
+            manyway_sync::futex::wake(&h.doorbell, u32::MAX);
+        }
+        Ok(())
+    }
+
+    fn attach_thread(&self, t: &Thread) -> Result<(), Errno> {
+        let epoch = self.epoch();
+        if t.epoch.load(Relaxed) == epoch {
+            return Ok(());
+        }
+        let proc = self.wiped(wiped::PROC).load(Relaxed) as u32;
+        let slot = self.claim_thread(proc)?;
+        let word = self.thread_word(slot).ok_or(Errno::EIO)?;
+        let ctl = self.ctl(slot).ok_or(Errno::EIO)?;
+        let r = self.link_thread(t, slot, ctl);
+        let w = ThreadWord(word.load(Relaxed));
+        if let Err(e) = r {
+            word.store(w.recycled().0, Release);
+            return Err(e);
+        }
+        // SLOT-LIVE: the release publishes the control page to those who find the slot live.
+        word.store(w.owned(proc, SlotState::Live).0, Release);
+        if let Some(p) = self.proc_slot(proc) {
+            p.thread_hint.store(slot + 1, Relaxed);
+        }
+        t.slot.store(slot, Relaxed);
+        t.ops_ready.store(0, Relaxed);
+        t.sleeping.store(0, Relaxed);
+        t.epoch.store(epoch, Relaxed);
+        Ok(())
+    }
+
+    fn link_thread(&self, t: &Thread, slot: u32, ctl: &ThreadCtl) -> Result<(), Errno> {
+        let at = self.thread_at(slot).ok_or(Errno::EIO)? + PAGE;
+        let tid = sys::gettid();
+        ctl.head.store(0, Relaxed);
+        ctl.step.store(0, Relaxed);
+        ctl.recovered.store(0, Relaxed);
+        ctl.tid.store(tid, Relaxed);
+        ctl.robust.store(tid, Relaxed);
+        let linked = t.region.link(&self.arena, at)?;
+        ctl.unlinked.store(!linked as u32, Relaxed);
+        Ok(())
+    }
+
+    /// Gives the thread's slot back when it ends in good order. What it holds by SEM_UNDO stays the process's.
+    pub fn detach_thread(&self, t: &Thread) {
+        let epoch = self.epoch();
+        if epoch == 0 || t.epoch.load(Relaxed) != epoch || t.in_section.load(Relaxed) != 0 {
+            return;
+        }
+        let slot = t.slot.load(Relaxed);
+        let (Some(word), Some(ctl)) = (self.thread_word(slot), self.ctl(slot)) else {
+            return;
+        };
+        t.epoch.store(0, Relaxed);
+        if ctl.unlinked.load(Relaxed) == 0 {
+            t.region.unlink();
+        }
+        self.forget_recoverer(slot, ctl);
+        let w = ThreadWord(word.load(Relaxed));
+        let _ = word.compare_exchange(w.0, w.recycled().0, AcqRel, Relaxed);
+    }
+}

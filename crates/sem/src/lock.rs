@@ -1,0 +1,152 @@
+//! The three locks (registry, set, cell), each a word that names its owner's slot, and how long to wait for one.
+//!
+//! Order: registry → set → cells ascending. The owner's journal `head` says what it is about to lock *before* it tries.
+
+use manyway_shm::layout::*;
+use manyway_sync::atomic::{Ordering::*, spin_hint};
+use manyway_sync::{Errno, sys};
+
+use crate::engine::Engine;
+use crate::set::SetRef;
+use crate::word;
+
+/// The result of trying to lock a cell.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub(crate) enum CellLock {
+    /// Locked; the word as it was.
+    Got(u64),
+    /// The set lock owns it.
+    Complex,
+    /// The set is gone, or another incarnation has its memory.
+    Removed,
+}
+
+/// Waiting for an owner: spin, then look whether it lives, then nap, each longer.
+#[derive(Default)]
+struct Patience {
+    rounds: u32,
+}
+
+/// Spins before the first look at the owner.
+const SPINS: u32 = 128;
+/// Naps before a look at the owner's process (a system call or two): the kernel's mark is there much earlier, if it comes.
+const NAPS_BEFORE_DOUBT: u32 = 16;
+
+impl Patience {
+    /// One round of waiting for the slot `owner`. `by` is the waiting slot, in whose name an owner that is gone is recovered.
+    fn wait(&mut self, engine: &Engine, owner: u32, by: u32) {
+        self.rounds += 1;
+        if self.rounds <= SPINS {
+            spin_hint();
+            return;
+        }
+        let naps = self.rounds - SPINS;
+        let gone = if naps.is_multiple_of(NAPS_BEFORE_DOUBT) {
+            engine.context_gone_for_certain(owner)
+        } else {
+            engine.context_gone(owner)
+        };
+        if gone && engine.release_locks(owner, by) {
+            return;
+        }
+        sys::nap((20_000 << naps.min(6)).min(1_000_000));
+    }
+}
+
+impl Engine {
+    /// Locks a cell for slot `owner`. CELL-LOCK: the acquire pairs with the release of the last unlock.
+    pub(crate) fn lock_cell(&self, owner: u32, by: u32, tag: u32, cell: &Cell) -> CellLock {
+        let mut patience = Patience::default();
+        loop {
+            let w = cell.word.load(Relaxed);
+            if w & word::LOCKED != 0 {
+                patience.wait(self, word::owner(w), by);
+                continue;
+            }
+            if word::tag(w) != tag || w & word::REMOVED != 0 {
+                return CellLock::Removed;
+            }
+            if w & word::COMPLEX != 0 {
+                return CellLock::Complex;
+            }
+            if cell.word.compare_exchange_weak(w, word::lock(w, owner), AcqRel, Relaxed).is_ok() {
+                return CellLock::Got(w);
+            }
+        }
+    }
+
+    /// Unlocks a cell that was locked by the caller's slot, with the value and pid its word has now. CELL-LOCK.
+    pub(crate) fn unlock_cell(&self, set: &SetRef<'_>, cell: &Cell) {
+        let waiters = cell.zero.head.load(Relaxed) != 0 || cell.alter.head.load(Relaxed) != 0;
+        let w = word::flag(cell.word.load(Relaxed), word::WAITERS, waiters);
+        cell.word.store(word::unlock(w, set.tag), Release);
+    }
+
+    /// Locks a set for slot `owner`. False: it is gone. SET-LOCK.
+    #[must_use]
+    pub(crate) fn lock_set(&self, owner: u32, by: u32, set: &SetRef<'_>) -> bool {
+        let free = word::tag_bits(set.tag);
+        let mut patience = Patience::default();
+        loop {
+            match set.head.lock.compare_exchange_weak(free, word::locked_by(owner), AcqRel, Relaxed) {
+                Ok(_) => return true,
+                Err(w) if w & word::LOCKED != 0 => patience.wait(self, word::owner(w), by),
+                Err(w) if w == free => {}
+                Err(_) => return false,
+            }
+        }
+    }
+    pub(crate) fn unlock_set(&self, set: &SetRef<'_>) {
+        set.head.lock.store(word::tag_bits(set.tag), Release);
+    }
+
+    /// Locks the registry for slot `owner`. REGISTRY-LOCK.
+    pub(crate) fn lock_registry(&self, owner: u32, by: u32) {
+        let lock = &self.arena.header().registry;
+        let mut patience = Patience::default();
+        while let Err(w) = lock.compare_exchange_weak(0, word::locked_by(owner), AcqRel, Relaxed) {
+            if w & word::LOCKED != 0 {
+                patience.wait(self, word::owner(w), by);
+            } else if w != 0 {
+                // No lock word: a hostile writer. Take it over.
+                let _ = lock.compare_exchange(w, 0, AcqRel, Relaxed);
+            }
+        }
+    }
+    pub(crate) fn unlock_registry(&self) {
+        self.arena.header().registry.store(0, Release);
+    }
+
+    /// Locks those cells of `nums` (ascending, no number twice) that are not COMPLEX; the caller holds the set lock.
+    pub(crate) fn lock_cells(&self, owner: u32, by: u32, set: &SetRef<'_>, nums: impl Iterator<Item = u16>) -> Result<(), Errno> {
+        for num in nums {
+            let cell = set.cell(num as u32).ok_or(Errno::EIO)?;
+            if self.lock_cell(owner, by, set.tag, cell) == CellLock::Removed {
+                return Err(Errno::EIDRM);
+            }
+        }
+        Ok(())
+    }
+
+    /// Unlocks those of `nums` that are LOCKED by the slot, and gives COMPLEX cells that no complex sleeper names any more back to
+    /// themselves. The caller holds the set lock.
+    pub(crate) fn unlock_cells(&self, owner: u32, set: &SetRef<'_>, nums: impl Iterator<Item = u16>) {
+        for num in nums {
+            let Some(cell) = set.cell(num as u32) else { continue };
+            let w = cell.word.load(Relaxed);
+            if w & word::COMPLEX != 0 && w & word::LOCKED == 0 {
+                if cell.ncomplex.load(Relaxed) == 0 {
+                    self.demote(set, num, cell);
+                }
+            } else if word::is_locked_by(w, owner) {
+                if w & word::COMPLEX != 0 {
+                    // Promoted in this section: the set lock owns it from now on.
+                    cell.word.store(word::unlock(word::flag(w, word::WAITERS, false), set.tag), Release);
+                } else {
+                    self.unlock_cell(set, cell);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,265 @@
+//! The queues of sleepers: links between nodes. They are caches: the truth is the nodes' states and tickets, from which
+//! [`Engine::rebuild`] makes them anew after a death.
+
+use manyway_shm::layout::*;
+use manyway_sync::atomic::Ordering::*;
+
+use crate::abi::SemBuf;
+use crate::engine::Engine;
+use crate::node;
+use crate::set::SetRef;
+use crate::word;
+
+/// Which queue a node is linked in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub(crate) enum Where {
+    /// None.
+    Nowhere = 0,
+    /// A cell's zero queue.
+    Zero,
+    /// A cell's alter queue.
+    Alter,
+    /// The set's alter queue.
+    SetAlter,
+    /// The set's const queue.
+    SetConst,
+}
+
+impl Where {
+    fn parse(w: u32) -> Where {
+        [Where::Nowhere, Where::Zero, Where::Alter, Where::SetAlter, Where::SetConst]
+            .get(w as usize)
+            .copied()
+            .unwrap_or(Where::Nowhere)
+    }
+}
+
+/// A sembuf as one word of the segment.
+pub(crate) fn pack(op: SemBuf) -> u64 {
+    op.num as u64 | (op.op as u16 as u64) << 16 | (op.flg as u16 as u64) << 32
+}
+/// And back.
+pub(crate) fn unpack(w: u64) -> SemBuf {
+    SemBuf {
+        num: w as u16,
+        op: (w >> 16) as u16 as i16,
+        flg: (w >> 32) as u16 as i16,
+    }
+}
+
+impl Engine {
+    /// The operations of a sleeping node: one in the node, several in the slot's first page.
+    pub(crate) fn node_op(&self, slot: u32, ctl: &ThreadCtl, i: u32) -> Option<SemBuf> {
+        let nops = ctl.nops.load(Relaxed);
+        if i >= nops {
+            return None;
+        }
+        if nops == 1 {
+            return Some(unpack(ctl.op.load(Relaxed)));
+        }
+        let w: &manyway_sync::atomic::AtomicU64 = self.arena.at(self.thread_at(slot)? + i as u64 * 8)?;
+        (i < MAX_OPM).then(|| unpack(w.load(Relaxed)))
+    }
+    /// All of them.
+    pub(crate) fn node_ops<'a>(&'a self, slot: u32, ctl: &'a ThreadCtl) -> impl Iterator<Item = SemBuf> + Clone + 'a {
+        (0..MAX_OPM).map_while(move |i| self.node_op(slot, ctl, i))
+    }
+
+    fn queue<'a>(&self, set: &SetRef<'a>, num: u16, which: Where) -> Option<&'a Queue> {
+        match which {
+            Where::Nowhere => None,
+            Where::Zero => set.cell(num as u32).map(|c| &c.zero),
+            Where::Alter => set.cell(num as u32).map(|c| &c.alter),
+            Where::SetAlter => Some(&set.head.alter),
+            Where::SetConst => Some(&set.head.consts),
+        }
+    }
+
+    /// The slots of a queue in order. Ends when the next link is read before the item is handed out, so that the item may be unlinked;
+    /// bounded, whatever the links say.
+    pub(crate) fn walk<'a>(&'a self, q: &'a Queue) -> impl Iterator<Item = (u32, &'a ThreadCtl)> + 'a {
+        let mut next = q.head.load(Relaxed);
+        (0..MAX_SLOTS).map_while(move |_| {
+            let slot = next.checked_sub(1)?;
+            let ctl = self.ctl(slot)?;
+            next = ctl.next.load(Relaxed);
+            Some((slot, ctl))
+        })
+    }
+
+    /// The ticket for who arrives now: the time, made later than the last one's in each queue it could meet.
+    pub(crate) fn ticket_after(&self, queues: &[&Queue], now: u64) -> u64 {
+        queues.iter().fold(now, |t, q| {
+            let tail = q.tail.load(Relaxed);
+            match tail.checked_sub(1).and_then(|s| self.ctl(s)) {
+                // A time far ahead is no ticket but damage.
+                Some(ctl) => t.max(ctl.ticket.load(Relaxed).saturating_add(1).min(now + 1_000_000_000)),
+                None => t,
+            }
+        })
+    }
+
+    /// Links a node at the place of its ticket, looking from the end.
+    pub(crate) fn link(&self, set: &SetRef<'_>, num: u16, which: Where, slot: u32, ctl: &ThreadCtl) {
+        let Some(q) = self.queue(set, num, which) else { return };
+        let ticket = ctl.ticket.load(Relaxed);
+        let mut before = q.tail.load(Relaxed);
+        let mut after = 0;
+        for _ in 0..MAX_SLOTS {
+            match before.checked_sub(1).and_then(|s| self.ctl(s)) {
+                Some(c) if c.ticket.load(Relaxed) > ticket => {
+                    after = before;
+                    before = c.prev.load(Relaxed);
+                }
+                Some(_) => break,
+                None => {
+                    before = 0;
+                    break;
+                }
+            }
+        }
+        ctl.prev.store(before, Relaxed);
+        ctl.next.store(after, Relaxed);
+        ctl.linked.store(which as u32, Relaxed);
+        match before.checked_sub(1).and_then(|s| self.ctl(s)) {
+            Some(c) => c.next.store(slot + 1, Relaxed),
+            None => q.head.store(slot + 1, Relaxed),
+        }
+        match after.checked_sub(1).and_then(|s| self.ctl(s)) {
+            Some(c) => c.prev.store(slot + 1, Relaxed),
+            None => q.tail.store(slot + 1, Relaxed),
+        }
+    }
+
+    /// Takes a node out of the queue it is linked in, and its call out of the counts of the cells that it names.
+    pub(crate) fn unlink(&self, set: &SetRef<'_>, slot: u32, ctl: &ThreadCtl) {
+        let which = Where::parse(ctl.linked.swap(Where::Nowhere as u32, Relaxed));
+        let num = unpack(ctl.op.load(Relaxed)).num;
+        let Some(q) = self.queue(set, num, which) else { return };
+        let (prev, next) = (ctl.prev.load(Relaxed), ctl.next.load(Relaxed));
+        match prev.checked_sub(1).and_then(|s| self.ctl(s)) {
+            Some(c) => c.next.store(next, Relaxed),
+            None => q.head.store(next, Relaxed),
+        }
+        match next.checked_sub(1).and_then(|s| self.ctl(s)) {
+            Some(c) => c.prev.store(prev, Relaxed),
+            None => q.tail.store(prev, Relaxed),
+        }
+        if ctl.nops.load(Relaxed) > 1 {
+            self.count_complex(set, slot, ctl, false);
+        }
+    }
+
+    /// Counts a complex sleeper in, or out of, its set and the cells that it names.
+    pub(crate) fn count_complex(&self, set: &SetRef<'_>, slot: u32, ctl: &ThreadCtl, add: bool) {
+        let step = |n: &manyway_sync::atomic::AtomicU32| {
+            let v = n.load(Relaxed);
+            n.store(if add { v.saturating_add(1) } else { v.saturating_sub(1) }, Relaxed);
+        };
+        step(&set.head.complex);
+        for (i, op) in self.node_ops(slot, ctl).enumerate() {
+            // Once a cell, however often the call names it.
+            if self.node_ops(slot, ctl).take(i).all(|o| o.num != op.num)
+                && let Some(cell) = set.cell(op.num as u32)
+            {
+                step(&cell.ncomplex);
+            }
+        }
+    }
+
+    /// Makes a cell COMPLEX: its simple altering sleepers join the set's queue, in order of arrival. The cell is LOCKED by the caller, who
+    /// also holds the set lock.
+    pub(crate) fn promote(&self, set: &SetRef<'_>, num: u16, cell: &Cell) {
+        let w = cell.word.load(Relaxed);
+        cell.word.store(word::flag(w, word::COMPLEX, true), Relaxed);
+        for (slot, ctl) in self.walk(&cell.alter) {
+            self.link(set, num, Where::SetAlter, slot, ctl);
+        }
+        cell.alter.head.store(0, Relaxed);
+        cell.alter.tail.store(0, Relaxed);
+    }
+
+    /// The reverse, for a COMPLEX cell that no complex sleeper names any more; one store of the word at the end gives it back. The
+    /// caller holds the set lock.
+    pub(crate) fn demote(&self, set: &SetRef<'_>, num: u16, cell: &Cell) {
+        for (slot, ctl) in self.walk(&set.head.alter) {
+            if ctl.nops.load(Relaxed) == 1 && unpack(ctl.op.load(Relaxed)).num == num {
+                self.unlink(set, slot, ctl);
+                self.link(set, num, Where::Alter, slot, ctl);
+            }
+        }
+        let waiters = cell.zero.head.load(Relaxed) != 0 || cell.alter.head.load(Relaxed) != 0;
+        let w = word::flag(cell.word.load(Relaxed), word::WAITERS, waiters);
+        cell.word.store(word::flag(w, word::COMPLEX, false), Release);
+    }
+
+    /// Makes the queues of a dead owner's section anew: of one cell, or (`only` None) of the set and all cells that the owner's
+    /// section owns (COMPLEX, or LOCKED by it). Sleepers that are gone themselves are left out.
+    pub(crate) fn rebuild(&self, owner: u32, set: &SetRef<'_>, only: Option<u16>) {
+        let owns = |cell: &Cell| {
+            let w = cell.word.load(Relaxed);
+            w & word::COMPLEX != 0 || word::is_locked_by(w, owner)
+        };
+        let clear = |q: &Queue| {
+            q.head.store(0, Relaxed);
+            q.tail.store(0, Relaxed);
+        };
+        for (num, cell) in set.cells() {
+            if only.is_none_or(|n| n == num) && owns(cell) {
+                clear(&cell.zero);
+                clear(&cell.alter);
+                if only.is_none() {
+                    cell.ncomplex.store(0, Relaxed);
+                }
+            }
+        }
+        if only.is_none() {
+            clear(&set.head.alter);
+            clear(&set.head.consts);
+            set.head.complex.store(0, Relaxed);
+        }
+        for slot in 0..self.threads_high() {
+            let Some(ctl) = self.ctl(slot) else { continue };
+            let s = ctl.state.load(Acquire);
+            let here = ctl.set.load(Relaxed) == set.page() && ctl.set_tag.load(Relaxed) == set.tag;
+            if node::state(s) != node::State::Queued || !here {
+                continue;
+            }
+            let (op, nops) = (unpack(ctl.op.load(Relaxed)), ctl.nops.load(Relaxed));
+            let simple = nops == 1;
+            if simple {
+                let Some(cell) = set.cell(op.num as u32) else { continue };
+                if only.is_some_and(|n| n != op.num) || !owns(cell) {
+                    continue;
+                }
+            } else if only.is_some() {
+                continue;
+            }
+            ctl.linked.store(Where::Nowhere as u32, Relaxed);
+            if self.context_gone(slot) {
+                continue;
+            }
+            let which = self.queue_for(set, slot, ctl);
+            self.link(set, op.num, which, slot, ctl);
+            if !simple {
+                self.count_complex(set, slot, ctl, true);
+            }
+        }
+    }
+
+    /// Where a sleeper belongs.
+    pub(crate) fn queue_for(&self, set: &SetRef<'_>, slot: u32, ctl: &ThreadCtl) -> Where {
+        let alters = self.node_ops(slot, ctl).any(|o| o.op != 0);
+        let op = unpack(ctl.op.load(Relaxed));
+        match (ctl.nops.load(Relaxed) == 1, alters) {
+            (true, false) => Where::Zero,
+            (true, true) => match set.cell(op.num as u32) {
+                Some(c) if c.word.load(Relaxed) & word::COMPLEX != 0 => Where::SetAlter,
+                _ => Where::Alter,
+            },
+            (false, false) => Where::SetConst,
+            (false, true) => Where::SetAlter,
+        }
+    }
+}

@@ -1,0 +1,354 @@
+//! Recovery of slots whose context or process is gone. docs/crash-model.md enumerates the states; each function here may itself die
+//! anywhere and be begun again by the next one.
+
+use manyway_shm::layout::*;
+use manyway_sync::atomic::{AtomicU64, Ordering::*};
+use manyway_sync::robust;
+
+use crate::attach::{Me, Thread};
+use crate::engine::Engine;
+use crate::journal::{Fin, Kind, Step, parse_head, parse_staged};
+use crate::node;
+use crate::set::SetRef;
+use crate::slots::*;
+use crate::wake::Wakes;
+use crate::word;
+
+impl Engine {
+    /// Makes slot `by` the recoverer of a thread slot that is gone. None: somebody who lives is on it, or it is not (or no longer) gone.
+    fn claim_thread_recovery(&self, slot: u32, by: u32) -> Option<(&AtomicU64, ThreadWord)> {
+        let word = self.thread_word(slot)?;
+        let w = ThreadWord(word.load(Acquire));
+        if w.state() != SlotState::Live || !self.context_gone(slot) {
+            return None;
+        }
+        match w.recoverer() {
+            Some(r) if r != by && !self.context_gone_for_certain(r) => return None,
+            _ => {}
+        }
+        // Before the claim, so that this slot is not recycled while its name stands there.
+        self.ctl(by)?.recovered.store(1, Release);
+        let mine = w.with_recoverer(Some(by));
+        claim_recovery(word, w.0, mine.0).then_some((word, mine))
+    }
+
+    /// Lets go of the locks that a dead slot holds, in its name, and gives the claim back. Waits for nobody. False: somebody else is on it.
+    pub(crate) fn release_locks(&self, slot: u32, by: u32) -> bool {
+        let Some((word, mine)) = self.claim_thread_recovery(slot, by) else {
+            return false;
+        };
+        self.release_locks_of(slot);
+        let _ = word.compare_exchange(mine.0, mine.with_recoverer(None).0, AcqRel, Relaxed);
+        true
+    }
+
+    /// What a slot's journal says it holds, finished or dropped, and unlocked. For a slot that the caller recovers, or its own after a
+    /// section was abandoned.
+    pub(crate) fn release_locks_of(&self, slot: u32) {
+        let Some(ctl) = self.ctl(slot) else { return };
+        let (kind, page, num) = parse_head(ctl.head.load(Acquire));
+        let mut wakes = Wakes::new();
+        let set = self.set_of_page(page, ctl.tag.load(Relaxed));
+        match (kind, &set) {
+            (Kind::Idle, _) => {}
+            (Kind::UndoIntent | Kind::UndoCommit, Some(set)) => self.release_undo(slot, ctl, set, num, kind == Kind::UndoCommit),
+            (Kind::MultiIntent | Kind::MultiCommit, Some(set)) => self.release_multi(slot, ctl, set, kind == Kind::MultiCommit),
+            (Kind::Cell, Some(set)) => self.release_cell(slot, ctl, set, num, &mut wakes),
+            (Kind::Set | Kind::SetAllCommit, Some(set)) => self.release_set(slot, ctl, set, kind == Kind::SetAllCommit, &mut wakes),
+            (Kind::Registry, set) => self.release_registry(slot, set.as_ref()),
+            (Kind::Remove, set) => self.release_remove(slot, set.as_ref(), &mut wakes),
+            // The set's page is no set: nothing of it can be locked by this slot.
+            (_, None) => {}
+        }
+        ctl.step.store(0, Relaxed);
+        ctl.head.store(0, Release);
+        wakes.wake();
+    }
+
+    fn release_undo(&self, slot: u32, ctl: &ThreadCtl, set: &SetRef<'_>, num: u16, commit: bool) {
+        let Some(cell) = set.cell(num as u32) else { return };
+        let w = cell.word.load(Acquire);
+        if !word::is_locked_by(w, slot) {
+            return;
+        }
+        if !commit {
+            cell.word.store(word::unlock(w, set.tag), Release);
+            return;
+        }
+        let fin = Fin::parse(ctl.fin.load(Relaxed));
+        if let (Some(adj), Some(proc)) = (fin.adj, self.process_of(slot))
+            && let Some(a) = self.record(proc, set.index, set.tag).and_then(|r| self.adj(r, num))
+        {
+            // The count of holders may have been changed or not; it is made anew.
+            a.store(adj, Relaxed);
+            self.recount_holders(set, num, cell);
+        }
+        cell.otime
+            .store(word::stamp(set.tag, manyway_sync::clock::realtime_secs()), Relaxed);
+        cell.word.store(word::unlock(word::with(w, fin.value, fin.pid), set.tag), Release);
+    }
+
+    fn process_of(&self, slot: u32) -> Option<u32> {
+        self.thread_word(slot).map(|w| ThreadWord(w.load(Acquire)).by())
+    }
+
+    fn release_multi(&self, slot: u32, ctl: &ThreadCtl, set: &SetRef<'_>, commit: bool) {
+        let pid = Fin::parse(ctl.fin.load(Relaxed)).pid;
+        let proc = self.process_of(slot);
+        for (num, cell) in set.cells() {
+            let w = cell.word.load(Acquire);
+            if !word::is_locked_by(w, slot) {
+                continue;
+            }
+            if !commit {
+                cell.word.store(word::unlock(w, set.tag), Release);
+                continue;
+            }
+            // All cells locked at the commit were staged before it, and are unlocked only when applied.
+            let (_, value, adj) = parse_staged(cell.staged.load(Relaxed));
+            if let (Some(adj), Some(proc)) = (adj, proc)
+                && let Some(a) = self.record(proc, set.index, set.tag).and_then(|r| self.adj(r, num))
+            {
+                a.store(adj, Relaxed);
+                self.recount_holders(set, num, cell);
+            }
+            cell.otime
+                .store(word::stamp(set.tag, manyway_sync::clock::realtime_secs()), Relaxed);
+            cell.word.store(word::unlock(word::with(w, value, pid), set.tag), Release);
+        }
+    }
+
+    fn release_cell<'e>(&'e self, slot: u32, ctl: &ThreadCtl, set: &SetRef<'e>, num: u16, wakes: &mut Wakes<'e>) {
+        let Some(cell) = set.cell(num as u32) else { return };
+        if !word::is_locked_by(cell.word.load(Acquire), slot) {
+            return;
+        }
+        self.apply_step(ctl, set, wakes);
+        self.recount_holders(set, num, cell);
+        self.rebuild(slot, set, Some(num));
+        self.scan_cell(ctl, set, num, cell, true, wakes);
+        self.wake_finished(set, wakes);
+        self.unlock_cell(set, cell);
+    }
+
+    fn release_set<'e>(&'e self, slot: u32, ctl: &ThreadCtl, set: &SetRef<'e>, setall: bool, wakes: &mut Wakes<'e>) {
+        if !word::is_locked_by(set.head.lock.load(Acquire), slot) {
+            return;
+        }
+        if setall {
+            self.apply_setall(slot, ctl, set);
+        }
+        match Step::parse(ctl.step.load(Acquire)) {
+            Step::Many { .. } => self.apply_many(slot, ctl, set, wakes),
+            _ => self.apply_step(ctl, set, wakes),
+        }
+        for (num, cell) in set.cells() {
+            let w = cell.word.load(Relaxed);
+            if w & word::COMPLEX != 0 || word::is_locked_by(w, slot) {
+                self.recount_holders(set, num, cell);
+            }
+        }
+        self.rebuild(slot, set, None);
+        self.scan_all(slot, ctl, set, wakes);
+        self.wake_finished(set, wakes);
+        self.unlock_cells(slot, set, set.cells().map(|(n, _)| n));
+        self.unlock_set(set);
+    }
+
+    fn release_registry(&self, slot: u32, set: Option<&SetRef<'_>>) {
+        if let Some(set) = set {
+            self.unlock_cells(slot, set, set.cells().map(|(n, _)| n));
+            if word::is_locked_by(set.head.lock.load(Acquire), slot) {
+                self.unlock_set(set);
+            }
+        }
+        if word::is_locked_by(self.arena.header().registry.load(Acquire), slot) {
+            self.rebuild_registry();
+            self.unlock_registry();
+        }
+    }
+
+    fn release_remove<'e>(&'e self, slot: u32, set: Option<&SetRef<'e>>, wakes: &mut Wakes<'e>) {
+        if !word::is_locked_by(self.arena.header().registry.load(Acquire), slot) {
+            return;
+        }
+        if let Some(set) = set {
+            self.carry_removal(set, true, wakes);
+            self.wake_finished(set, wakes);
+        }
+        self.rebuild_registry();
+        self.unlock_registry();
+    }
+
+    /// A dead owner may have marked sleepers and not woken them: wakes all that are marked and sleep on this set.
+    fn wake_finished<'e>(&'e self, set: &SetRef<'e>, wakes: &mut Wakes<'e>) {
+        wakes.wake();
+        for slot in 0..self.threads_high() {
+            if let Some(ctl) = self.ctl(slot)
+                && ctl.set.load(Relaxed) == set.page()
+                && matches!(node::state(ctl.state.load(Acquire)), node::State::Finished(_))
+            {
+                manyway_sync::futex::wake(&ctl.state, 1);
+            }
+        }
+        for (_, cell) in set.cells() {
+            if cell.zepoch.load(Relaxed) != 0 {
+                cell.zepoch.fetch_add(1, AcqRel);
+                manyway_sync::futex::wake(&cell.zepoch, u32::MAX);
+            }
+        }
+    }
+
+    /// Recovers a thread slot whole: locks, node, name as a recoverer; then recycles it. In the name of `me`, who holds nothing.
+    fn recover_thread(&self, t: &Thread, me: &Me<'_>, slot: u32) -> bool {
+        let Some((word, mine)) = self.claim_thread_recovery(slot, me.slot) else {
+            return false;
+        };
+        let Some(ctl) = self.ctl(slot) else { return false };
+        self.enter(t);
+        self.release_locks_of(slot);
+        let state = ctl.state.load(Acquire);
+        if node::state(state) == node::State::Queued {
+            self.withdraw_node(me.slot, me.ctl, slot, ctl, node::seq(state));
+        }
+        self.forget_recoverer(slot, ctl);
+        let done = word.compare_exchange(mine.0, mine.recycled().0, AcqRel, Relaxed).is_ok();
+        self.leave(t);
+        done
+    }
+
+    /// Takes a slot's name off the slots it was recovering, before it is recycled: a later user of it is somebody else.
+    pub(crate) fn forget_recoverer(&self, slot: u32, ctl: &ThreadCtl) {
+        if ctl.recovered.load(Acquire) == 0 {
+            return;
+        }
+        for i in 0..self.threads_high() {
+            if let Some(word) = self.thread_word(i) {
+                let w = ThreadWord(word.load(Acquire));
+                if w.recoverer() == Some(slot) {
+                    let _ = word.compare_exchange(w.0, w.with_recoverer(None).0, AcqRel, Relaxed);
+                }
+            }
+        }
+        for i in 0..self.procs_high() {
+            if let Some(p) = self.proc_slot(i) {
+                let w = ProcWord(p.word.load(Acquire));
+                if w.recoverer() == Some(slot) {
+                    let _ = p.word.compare_exchange(w.0, w.with_recoverer(None).0, AcqRel, Relaxed);
+                }
+            }
+        }
+        ctl.recovered.store(0, Release);
+    }
+
+    /// Recovers a process that is gone: its threads, then its adjustments, then its slot. Called without any lock. False: somebody else is
+    /// on it.
+    pub(crate) fn recover_process(&self, t: &Thread, proc: u32) -> bool {
+        let (Ok(me), Some(p)) = (self.me(t), self.proc_slot(proc)) else {
+            return false;
+        };
+        let w = ProcWord(p.word.load(Acquire));
+        if w.state() == SlotState::Free || proc == me.proc {
+            return false;
+        }
+        match w.recoverer() {
+            Some(r) if r != me.slot && !self.context_gone_for_certain(r) => return false,
+            _ => {}
+        }
+        me.ctl.recovered.store(1, Release);
+        let mine = w.with_recoverer(Some(me.slot));
+        if !claim_recovery(&p.word, w.0, mine.0) {
+            return false;
+        }
+        for slot in 0..self.threads_high() {
+            let (Some(word), Some(ctl)) = (self.thread_word(slot), self.ctl(slot)) else {
+                continue;
+            };
+            let tw = ThreadWord(word.load(Acquire));
+            if tw.state() == SlotState::Free || tw.by() != proc {
+                continue;
+            }
+            if tw.state() == SlotState::Claimed {
+                let _ = word.compare_exchange(tw.0, tw.recycled().0, AcqRel, Relaxed);
+                continue;
+            }
+            // The process is gone, so is the thread, marked or not.
+            ctl.robust.fetch_or(robust::OWNER_DIED, AcqRel);
+            self.recover_thread(t, &me, slot);
+        }
+        self.apply_process(t, &me, proc, w.by());
+        self.free_process(t, &me, p, proc);
+        p.word.compare_exchange(mine.0, mine.recycled().0, AcqRel, Relaxed).is_ok()
+    }
+
+    /// Applies all adjustments of a process.
+    pub(crate) fn apply_process(&self, t: &Thread, me: &Me<'_>, proc: u32, pid: u32) {
+        let Some(p) = self.proc_slot(proc) else { return };
+        for (d, dir) in p.dirs.iter().enumerate() {
+            let page = dir.load(Acquire);
+            if page == 0 {
+                continue;
+            }
+            let Some(words) = self.arena.at::<Directory>(page as u64 * PAGE) else {
+                continue;
+            };
+            for (i, w) in words.0.iter().enumerate() {
+                if w.load(Acquire) != 0
+                    && let Some((_, set)) = self.set_of_index((d * 1024 + i) as u32)
+                {
+                    self.apply_record(t, me, proc, pid, &set);
+                }
+            }
+        }
+    }
+
+    fn free_process(&self, t: &Thread, me: &Me<'_>, p: &ProcSlot, proc: u32) {
+        if p.dirs.iter().all(|d| d.load(Relaxed) == 0) {
+            return;
+        }
+        self.enter(t);
+        me.ctl.step.store(0, Relaxed);
+        me.ctl.head.store(crate::journal::head(Kind::Registry, 0, 0), Release);
+        self.lock_registry(me.slot, me.slot);
+        for (d, dir) in p.dirs.iter().enumerate() {
+            let page = dir.load(Relaxed);
+            if page == 0 {
+                continue;
+            }
+            for i in 0..1024 {
+                self.free_record(proc, (d * 1024 + i) as u32);
+            }
+            dir.store(0, Release);
+            self.arena.free(page as u64 * PAGE);
+        }
+        self.unlock_registry();
+        self.leave(t);
+    }
+
+    /// Recovers every process that is gone, or the one with this pid. Returns how many.
+    pub(crate) fn reap_processes(&self, t: &Thread, pid: Option<u32>) -> usize {
+        let mut n = 0;
+        for proc in 0..self.procs_high() {
+            let Some(p) = self.proc_slot(proc) else { continue };
+            let w = ProcWord(p.word.load(Acquire));
+            if w.state() == SlotState::Free || pid.is_some_and(|want| want != w.by()) {
+                continue;
+            }
+            // A pid in hand was reported dead, or is suspected: ask. Else two loads tell of most that they live.
+            if (pid.is_some() || self.process_suspect(proc)) && self.process_gone(proc) && self.recover_process(t, proc) {
+                n += 1;
+            }
+        }
+        n
+    }
+
+    /// Recovers threads that are gone of processes that live.
+    pub(crate) fn reap_threads(&self, t: &Thread) {
+        let Ok(me) = self.me(t) else { return };
+        for slot in 0..self.threads_high() {
+            if slot != me.slot && self.context_gone(slot) {
+                self.recover_thread(t, &me, slot);
+            }
+        }
+    }
+}

@@ -1,0 +1,172 @@
+//! Sleeping in semop: park, wait, and look about at each timeout.
+
+use manyway_shm::Fairness;
+use manyway_shm::layout::*;
+use manyway_sync::atomic::{AtomicU32, Ordering::*};
+use manyway_sync::{Errno, clock, futex};
+
+use crate::abi::SemBuf;
+use crate::attach::{Me, Thread};
+use crate::engine::Engine;
+use crate::node::{self, State};
+use crate::queue::{Where, unpack};
+use crate::set::SetRef;
+use crate::word;
+
+/// A sleeper looks about so often when nobody watches for deaths, …
+const TICK_NS: u64 = 50_000_000;
+/// … and so often when a watcher does: then it is only a backstop.
+const WATCHED_TICK_NS: u64 = 1_000_000_000;
+
+impl Engine {
+    /// Sleeps until completed, `deadline` (CLOCK_MONOTONIC ns), or a signal.
+    pub(crate) fn sleep(
+        &self,
+        t: &Thread,
+        me: &Me<'_>,
+        set: &SetRef<'_>,
+        ops: &[SemBuf],
+        seq: u32,
+        deadline: Option<u64>,
+    ) -> Result<(), Errno> {
+        let ctl = me.ctl;
+        let epoch = self.epoch();
+        let zero = match (ctl.linked.load(Relaxed) == Where::Zero as u32, set.cell(ops[0].num as u32)) {
+            (true, Some(cell)) => Some(&cell.zepoch),
+            _ => None,
+        };
+        let barging = self.arena.fairness() == Fairness::Barging && ops.len() == 1;
+        loop {
+            // ZERO-EPOCH: the epoch first, then the state, then the wait.
+            let (futex_word, expected) = match zero {
+                Some(e) => (e, e.load(Acquire)),
+                None => (&ctl.state, node::parked(seq)),
+            };
+            if let Some(r) = self.ended(t, ctl, seq, epoch) {
+                return r;
+            }
+            node::park(ctl, seq);
+            let now = clock::monotonic_ns();
+            let tick = if self.arena.header().watcher.load(Relaxed) != 0 {
+                WATCHED_TICK_NS
+            } else {
+                TICK_NS
+            };
+            let left = deadline.map_or(u64::MAX, |d| d.saturating_sub(now));
+            let waited = if left == 0 {
+                Err(Errno::ETIMEDOUT)
+            } else {
+                self.wait_unless_ended(t, futex_word, expected, left.min(tick))
+            };
+            if let Some(r) = self.ended(t, ctl, seq, epoch) {
+                return r;
+            }
+            match waited {
+                Err(Errno::EINTR) => {
+                    self.take_out(t, me.slot, ctl, seq);
+                    return self.result_of(t, ctl, Errno::EINTR);
+                }
+                Err(Errno::ETIMEDOUT) => {
+                    if deadline.is_some_and(|d| clock::monotonic_ns() >= d) {
+                        self.take_out(t, me.slot, ctl, seq);
+                        return self.result_of(t, ctl, Errno::EAGAIN);
+                    }
+                    self.look_about(t, set, ops);
+                    if barging {
+                        self.retry(t, me, set, ops[0], seq);
+                    }
+                }
+                _ => {
+                    if barging && node::is_queued(ctl, seq) {
+                        self.retry(t, me, set, ops[0], seq);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Waits, unless a handler has taken the thread out of its sleep.
+    fn wait_unless_ended(&self, t: &Thread, word: &AtomicU32, expected: u32, ns: u64) -> Result<(), Errno> {
+        // A handler that runs between this look and the wait changes the word that is waited for: the node's state, or the epoch.
+        if t.sleeping.load(Relaxed) == 0 {
+            return Ok(());
+        }
+        futex::wait(word, expected, ns)
+    }
+
+    /// The call's result if its sleep has ended.
+    fn ended(&self, t: &Thread, ctl: &ThreadCtl, seq: u32, epoch: u64) -> Option<Result<(), Errno>> {
+        // A handler took the thread out (and may have forked: then this is the child, and the node is the parent's).
+        if t.sleeping.load(Relaxed) == 0 || self.epoch() != epoch {
+            return Some(match t.outcome.load(Relaxed) {
+                0 => Ok(()),
+                e => Err(Errno(e as i32)),
+            });
+        }
+        let w = ctl.state.load(Acquire); // NODE-DONE
+        if node::seq(w) == seq && node::state(w) == State::Queued {
+            return None;
+        }
+        t.sleeping.store(0, Relaxed);
+        Some(match node::state(w) {
+            State::Finished(o) => o.result(),
+            _ => Err(Errno::EINTR),
+        })
+    }
+
+    /// The result after the thread was taken out, or not: a result that was there already wins.
+    fn result_of(&self, t: &Thread, ctl: &ThreadCtl, otherwise: Errno) -> Result<(), Errno> {
+        t.sleeping.store(0, Relaxed);
+        match node::state(ctl.state.load(Acquire)) {
+            State::Finished(o) => o.result(),
+            _ => Err(otherwise),
+        }
+    }
+
+    /// Has the owner of a lock, or a holder, gone?
+    fn look_about(&self, t: &Thread, set: &SetRef<'_>, ops: &[SemBuf]) {
+        let me = t.slot.load(Relaxed);
+        let w = set.head.lock.load(Relaxed);
+        if w & word::LOCKED != 0 && self.context_gone_for_certain(word::owner(w)) {
+            self.release_locks(word::owner(w), me);
+        }
+        for op in ops {
+            if let Some(cell) = set.cell(op.num as u32) {
+                let w = cell.word.load(Relaxed);
+                if w & word::LOCKED != 0 && self.context_gone_for_certain(word::owner(w)) {
+                    self.release_locks(word::owner(w), me);
+                }
+            }
+        }
+        self.reap(t, None);
+    }
+
+    /// For the signal trampoline: see [`Engine::before_handler`].
+    pub(crate) fn interrupt(&self, t: &Thread) -> u64 {
+        let sleeping = t.sleeping.load(Relaxed);
+        if sleeping == 0 || t.epoch.load(Relaxed) != self.epoch() {
+            return 0;
+        }
+        let slot = t.slot.load(Relaxed);
+        let Some(ctl) = self.ctl(slot) else { return 0 };
+        self.take_out(t, slot, ctl, sleeping - 1);
+        let r = self.result_of(t, ctl, Errno::EINTR);
+        let errno = r.map_or_else(|e| e.0 as u32, |()| 0);
+        t.outcome.store(errno, Relaxed);
+        1 << 32 | errno as u64
+    }
+
+    /// For the signal trampoline: see [`Engine::after_handler`].
+    pub(crate) fn resume(&self, t: &Thread, token: u64) {
+        if token != 0 {
+            t.sleeping.store(0, Relaxed);
+            t.outcome.store(token as u32, Relaxed);
+        }
+    }
+
+    /// What blocks a sleeper.
+    pub(crate) fn blocker(&self, slot: u32, ctl: &ThreadCtl) -> SemBuf {
+        self.node_op(slot, ctl, ctl.blocker.load(Relaxed))
+            .unwrap_or(unpack(ctl.op.load(Relaxed)))
+    }
+}

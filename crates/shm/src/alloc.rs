@@ -1,0 +1,265 @@
+//! Objects in extents. An extent keeps its kind for ever (docs/segment.md says why); bitmaps are caches of what the roots reach.
+//!
+//! Everything here but [`Arena::take_extent`] is called under the registry lock.
+
+use manyway_sync::Errno;
+use manyway_sync::atomic::{AtomicU64, Ordering::*};
+
+use crate::arena::Arena;
+use crate::layout::*;
+
+/// What an extent is made of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Kind {
+    /// Semaphore sets of up to 1, 4, 16, 64, 256, 1,023 pages.
+    Set1 = 1,
+    /// See [`Kind::Set1`].
+    Set4,
+    /// See [`Kind::Set1`].
+    Set16,
+    /// See [`Kind::Set1`].
+    Set64,
+    /// See [`Kind::Set1`].
+    Set256,
+    /// See [`Kind::Set1`].
+    Set1023,
+    /// Thread slots.
+    Threads,
+    /// Undo directories.
+    Directories,
+    /// Undo records of 64 bytes, and so on.
+    Undo64,
+    /// See [`Kind::Undo64`].
+    Undo256,
+    /// See [`Kind::Undo64`].
+    Undo1K,
+    /// See [`Kind::Undo64`].
+    Undo4K,
+    /// See [`Kind::Undo64`].
+    Undo16K,
+    /// See [`Kind::Undo64`].
+    Undo64K,
+    /// See [`Kind::Undo64`].
+    Undo256K,
+}
+
+use Kind::*;
+
+const SETS: [Kind; 6] = [Set1, Set4, Set16, Set64, Set256, Set1023];
+const UNDOS: [Kind; 7] = [Undo64, Undo256, Undo1K, Undo4K, Undo16K, Undo64K, Undo256K];
+const KINDS: [Kind; 15] = [
+    Set1,
+    Set4,
+    Set16,
+    Set64,
+    Set256,
+    Set1023,
+    Threads,
+    Directories,
+    Undo64,
+    Undo256,
+    Undo1K,
+    Undo4K,
+    Undo16K,
+    Undo64K,
+    Undo256K,
+];
+
+impl Kind {
+    fn from_u8(k: u8) -> Option<Kind> {
+        KINDS.get((k as usize).wrapping_sub(1)).copied()
+    }
+    /// Bytes of an object.
+    pub const fn size(self) -> u64 {
+        match self {
+            Set1 | Directories | Undo4K => 4096,
+            Set4 | Undo16K => 4 * 4096,
+            Set16 | Undo64K => 16 * 4096,
+            Set64 | Undo256K => 64 * 4096,
+            Set256 => 256 * 4096,
+            Set1023 => 1023 * 4096,
+            Threads => THREAD_PAGES * PAGE,
+            Undo64 => 64,
+            Undo256 => 256,
+            Undo1K => 1024,
+        }
+    }
+    /// Bytes of an extent before its objects: the bitmap, in whole pages.
+    const fn bitmap_bytes(self) -> u64 {
+        match self {
+            Threads => 0,
+            Undo64 => 2 * PAGE,
+            _ => PAGE,
+        }
+    }
+    const fn objects(self) -> u64 {
+        (EXTENT - self.bitmap_bytes()) / self.size()
+    }
+    /// The kind that holds a set of `nsems` semaphores.
+    pub fn for_set(nsems: u32) -> Option<Kind> {
+        let need = size_of::<SetHead>() as u64 + nsems as u64 * size_of::<Cell>() as u64;
+        SETS.into_iter().find(|k| k.size() >= need)
+    }
+    /// The kind that holds `nsems` adjustments.
+    pub fn for_undo(nsems: u32) -> Option<Kind> {
+        let need = UNDO_ADJ_AT + nsems as u64 * 2;
+        UNDOS.into_iter().find(|k| k.size() >= need)
+    }
+    fn is_set(self) -> bool {
+        SETS.contains(&self)
+    }
+}
+
+/// Free one-page sets whose page stays allocated, per extent: a program that creates and removes a set over and over pays no
+/// allocation, and a compare-and-swap in flight meets a page that is there.
+const KEPT_PAGES: u64 = 16;
+
+fn extent_at(e: u32) -> u64 {
+    EXTENTS_AT + e as u64 * EXTENT
+}
+
+impl Arena {
+    /// The entry of an extent in the table: {free objects 56 | kind 8}.
+    fn extent_entry(&self, e: u32) -> Option<&AtomicU64> {
+        (e < MAX_EXTENTS).then(|| self.at(EXTENT_TABLE_AT + e as u64 * 8)).flatten()
+    }
+
+    /// Takes a new extent for a kind. Lock-free; an extent whose taker dies here is lost (address space only).
+    pub fn take_extent(&self, kind: Kind) -> Result<u32, Errno> {
+        let h = self.header();
+        let e = h.extents.fetch_add(1, Relaxed);
+        if e >= MAX_EXTENTS {
+            h.extents.fetch_sub(1, Relaxed);
+            return Err(Errno::ENOSPC);
+        }
+        if e >= h.extents_ready.load(Acquire) {
+            let first = e & !511;
+            self.populate(EXTENT_TABLE_AT + first as u64 * 8, PAGE)?;
+            h.extents_ready.fetch_max(first + 512, AcqRel);
+        }
+        let entry = self.extent_entry(e).ok_or(Errno::ENOMEM)?;
+        if kind.bitmap_bytes() > 0 {
+            self.populate(extent_at(e), kind.bitmap_bytes())?;
+        }
+        entry.store(kind.objects() << 8 | kind as u64, Release);
+        Ok(e)
+    }
+
+    /// Allocates an object, the first `bytes` of it in memory. Its content is what the last user left, or zeros.
+    pub fn alloc(&self, kind: Kind, bytes: u64) -> Result<u64, Errno> {
+        let h = self.header();
+        let hint = &h.hints[kind as usize];
+        let e = match self.extent_with_room(kind, hint.load(Relaxed)) {
+            Some(e) => e,
+            None => self.take_extent(kind)?,
+        };
+        hint.store(e + 1, Relaxed);
+        let entry = self.extent_entry(e).ok_or(Errno::ENOMEM)?;
+        let words = kind.objects().div_ceil(64);
+        for i in 0..words {
+            let word = self.at::<AtomicU64>(extent_at(e) + i * 8).ok_or(Errno::ENOMEM)?;
+            let bit = word.load(Relaxed).trailing_ones() as u64;
+            let n = i * 64 + bit;
+            if bit == 64 || n >= kind.objects() {
+                continue;
+            }
+            let at = extent_at(e) + kind.bitmap_bytes() + n * kind.size();
+            self.populate(at, bytes.clamp(1, kind.size()))?;
+            word.store(word.load(Relaxed) | 1 << bit, Relaxed);
+            entry.store(entry.load(Relaxed) - (1 << 8), Relaxed);
+            return Ok(at);
+        }
+        // The count said that there is room and the bitmap that there is none: the count is wrong (a hostile writer). Correct it.
+        entry.store(kind as u64, Relaxed);
+        Err(Errno::ENOMEM)
+    }
+
+    fn extent_with_room(&self, kind: Kind, hint: u32) -> Option<u32> {
+        let fits = |e: u32| {
+            self.extent_entry(e).is_some_and(|w| {
+                let w = w.load(Acquire);
+                w & 0xff == kind as u64 && w >> 8 != 0
+            })
+        };
+        if hint != 0 && fits(hint - 1) {
+            return Some(hint - 1);
+        }
+        (0..self.extents_in_use()).find(|&e| fits(e))
+    }
+
+    fn extents_in_use(&self) -> u32 {
+        let h = self.header();
+        h.extents.load(Acquire).min(h.extents_ready.load(Acquire)).min(MAX_EXTENTS)
+    }
+
+    /// Where the object that begins at `at` is kept account of: its kind, extent and number.
+    fn locate(&self, at: u64) -> Option<(Kind, u32, u64)> {
+        let e = u32::try_from(at.checked_sub(EXTENTS_AT)? / EXTENT)
+            .ok()
+            .filter(|&e| e < self.extents_in_use())?;
+        let kind = Kind::from_u8(self.extent_entry(e)?.load(Acquire) as u8)?;
+        let within = (at - extent_at(e)).checked_sub(kind.bitmap_bytes())?;
+        let n = within / kind.size();
+        (within % kind.size() == 0 && n < kind.objects()).then_some((kind, e, n))
+    }
+
+    /// True when `at` is where an object of this kind begins.
+    pub fn is_object(&self, at: u64, kind: Kind) -> bool {
+        self.locate(at).is_some_and(|(k, ..)| k == kind)
+    }
+
+    /// Frees an object.
+    pub fn free(&self, at: u64) {
+        let Some((kind, e, n)) = self.locate(at) else { return };
+        let (Some(word), Some(entry)) = (self.at::<AtomicU64>(extent_at(e) + n / 64 * 8), self.extent_entry(e)) else {
+            return;
+        };
+        let was = word.load(Relaxed);
+        if was & 1 << (n % 64) == 0 {
+            return;
+        }
+        let free = (entry.load(Relaxed) >> 8) + 1;
+        word.store(was & !(1 << (n % 64)), Relaxed);
+        entry.store(free << 8 | kind as u64, Relaxed);
+        let keep = if kind == Set1 && n < KEPT_PAGES { PAGE } else { 0 };
+        if kind.size() >= PAGE {
+            self.release(at + keep, kind.size() - keep);
+        }
+    }
+
+    /// Forgets which objects are in use. Follow with [`Arena::mark`] for all that the roots reach.
+    pub fn clear_marks(&self) {
+        for e in 0..self.extents_in_use() {
+            let Some(entry) = self.extent_entry(e) else { continue };
+            let Some(kind) = Kind::from_u8(entry.load(Relaxed) as u8).filter(|&k| k != Threads) else {
+                continue;
+            };
+            for i in 0..kind.objects().div_ceil(64) {
+                if let Some(word) = self.at::<AtomicU64>(extent_at(e) + i * 8) {
+                    word.store(0, Relaxed);
+                }
+            }
+            entry.store(kind.objects() << 8 | kind as u64, Relaxed);
+        }
+    }
+
+    /// Marks an object as in use. False: there is no such object.
+    pub fn mark(&self, at: u64) -> bool {
+        let Some((kind, e, n)) = self.locate(at) else { return false };
+        let (Some(word), Some(entry)) = (self.at::<AtomicU64>(extent_at(e) + n / 64 * 8), self.extent_entry(e)) else {
+            return false;
+        };
+        let was = word.load(Relaxed);
+        if was & 1 << (n % 64) == 0 {
+            word.store(was | 1 << (n % 64), Relaxed);
+            entry.store((entry.load(Relaxed) >> 8).saturating_sub(1) << 8 | kind as u64, Relaxed);
+        }
+        true
+    }
+
+    /// True when `at` is where a set begins.
+    pub fn is_set(&self, at: u64) -> bool {
+        self.locate(at).is_some_and(|(k, ..)| k.is_set())
+    }
+}

@@ -1,0 +1,406 @@
+//! Opening the arena and reaching into it.
+
+use core::ffi::CStr;
+use core::fmt;
+
+use manyway_sync::atomic::{AtomicU64, Ordering::*};
+use manyway_sync::sys::{self, Fd, flags};
+use manyway_sync::{Errno, memory};
+
+use crate::layout::*;
+
+/// Limits of a namespace, as `kernel.sem` has them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// SEMMSL: semaphores in a set.
+    pub msl: u32,
+    /// SEMMNS: semaphores in the namespace.
+    pub mns: u32,
+    /// SEMOPM: operations in a call.
+    pub opm: u32,
+    /// SEMMNI: sets.
+    pub mni: u32,
+}
+
+impl Limits {
+    /// The kernel's current ones, as far as the layout can hold them; Linux's defaults where /proc does not tell.
+    pub fn of_kernel() -> Limits {
+        let [msl, mns, opm, mni] = sys::read_numbers::<4>(c"/proc/sys/kernel/sem").unwrap_or([32000, 1_024_000_000, 500, 32000]);
+        Limits {
+            msl: msl.clamp(1, MAX_MSL as u64) as u32,
+            mns: mns.clamp(1, i32::MAX as u64) as u32,
+            opm: opm.clamp(1, MAX_OPM as u64) as u32,
+            mni: mni.clamp(1, MAX_SETS as u64) as u32,
+        }
+    }
+
+    fn check(self) -> Result<(), OpenError> {
+        let bad = |what| Err(OpenError::BadLimits(what));
+        if self.msl == 0 || self.msl > MAX_MSL {
+            return bad("SEMMSL must be 1 to 65470");
+        }
+        if self.mns == 0 || self.mns > i32::MAX as u32 {
+            return bad("SEMMNS must be 1 to 2147483647");
+        }
+        if self.opm == 0 || self.opm > MAX_OPM {
+            return bad("SEMOPM must be 1 to 512");
+        }
+        if self.mni == 0 || self.mni > MAX_SETS {
+            return bad("SEMMNI must be 1 to 32768");
+        }
+        Ok(())
+    }
+}
+
+/// Who gets a unit that is released while others sleep for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fairness {
+    /// The first sleeper that fits, at once: the kernel's order.
+    Strict,
+    /// Whoever comes first, until a sleeper has waited about a millisecond; then the sleeper.
+    Barging,
+}
+
+/// How to open a namespace.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct OpenOptions {
+    /// Make it when it does not exist.
+    pub create: bool,
+    /// Limits for a new namespace (default: the kernel's); an existing one must have them.
+    pub limits: Option<Limits>,
+    /// Fairness for a new namespace (default strict); an existing one must have it.
+    pub fairness: Option<Fairness>,
+}
+
+/// Why a namespace could not be opened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OpenError {
+    /// A system call failed: which, and how.
+    Os(&'static str, Errno),
+    /// The directory or file belongs to somebody else, or others may write it.
+    Untrusted(&'static str),
+    /// The file is no arena, or is cut short or damaged: what is wrong.
+    NotAnArena(&'static str),
+    /// Made by another layout version.
+    OtherLayout(u32),
+    /// Made in another PID namespace, whose process numbers mean other processes.
+    OtherPidNamespace,
+    /// Exists with other limits: those it has.
+    LimitsDiffer(Limits),
+    /// Exists with other fairness: that it has.
+    FairnessDiffers(Fairness),
+    /// The limits asked for are outside what the layout can hold: which.
+    BadLimits(&'static str),
+}
+
+impl fmt::Display for OpenError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            OpenError::Os(what, e) => write!(f, "{what}: {e}"),
+            OpenError::Untrusted(what) => write!(f, "{what}"),
+            OpenError::NotAnArena(what) => write!(f, "its arena is not usable: {what}"),
+            OpenError::OtherLayout(v) => write!(f, "its arena has layout version {v}, this program has {VERSION}"),
+            OpenError::OtherPidNamespace => write!(
+                f,
+                "it was made in another PID namespace, whose process numbers mean other processes"
+            ),
+            OpenError::LimitsDiffer(l) => {
+                write!(
+                    f,
+                    "it exists with the limits {},{},{},{} (SEMMSL,SEMMNS,SEMOPM,SEMMNI)",
+                    l.msl, l.mns, l.opm, l.mni
+                )
+            }
+            OpenError::FairnessDiffers(x) => {
+                write!(
+                    f,
+                    "it exists with {} fairness",
+                    if x == Fairness::Strict { "strict" } else { "barging" }
+                )
+            }
+            OpenError::BadLimits(what) => write!(f, "{what}"),
+        }
+    }
+}
+impl core::error::Error for OpenError {}
+
+/// The first window; it doubles when an offset beyond it is asked for.
+const FIRST_WINDOW_LOG2: u32 = 26;
+
+/// A mapped arena.
+#[derive(Debug)]
+pub struct Arena {
+    /// {address of the window | log2 of its length}: one word, so that both change together.
+    window: AtomicU64,
+}
+
+impl Arena {
+    /// Opens the arena in directory `dir`; with `create`, makes directory (mode 0700) and arena when they are absent.
+    pub fn open(dir: &CStr, how: &OpenOptions) -> Result<Arena, OpenError> {
+        let os = |what| move |e| OpenError::Os(what, e);
+        if how.create {
+            match sys::mkdir(dir, 0o700) {
+                Ok(()) | Err(Errno::EEXIST) => {}
+                Err(e) => return Err(OpenError::Os("cannot make the directory", e)),
+            }
+        }
+        let dir_fd = sys::openat(flags::AT_FDCWD, dir, flags::O_RDONLY | flags::O_DIRECTORY | flags::O_NOFOLLOW, 0)
+            .map_err(os("cannot open the directory"))?;
+        let st = sys::fstat(&dir_fd).map_err(os("cannot stat the directory"))?;
+        trusted(
+            &st,
+            "the directory belongs to another user",
+            "the directory can be written by others: chmod go-w it",
+        )?;
+        let here = Here::now();
+        // First without O_CREAT, as fs.protected_regular asks for.
+        let open = || sys::openat(dir_fd.raw(), FILE_NAME, flags::O_RDWR | flags::O_NOFOLLOW, 0);
+        match open() {
+            Ok(fd) => match Self::map_existing(&fd, &here)? {
+                Found::Usable(arena) => return arena.matching(how),
+                Found::OtherBoot if !how.create => return Err(OpenError::Os("the arena is of an earlier boot", Errno::ENOENT)),
+                Found::OtherBoot => {}
+            },
+            Err(Errno::ENOENT) if how.create => {}
+            Err(e) => return Err(OpenError::Os("cannot open the arena", e)),
+        }
+        // One maker at a time; a second one finds the first one's file.
+        sys::flock_exclusive(&dir_fd).map_err(os("cannot lock the directory"))?;
+        if let Ok(fd) = open()
+            && let Found::Usable(arena) = Self::map_existing(&fd, &here)?
+        {
+            return arena.matching(how);
+        }
+        Self::make(&dir_fd, how, &here)
+    }
+
+    fn map_existing(fd: &Fd, here: &Here) -> Result<Found, OpenError> {
+        let st = sys::fstat(fd).map_err(|e| OpenError::Os("cannot stat the arena", e))?;
+        if st.mode & 0o170000 != 0o100000 {
+            return Err(OpenError::NotAnArena("it is not a regular file"));
+        }
+        trusted(
+            &st,
+            "the arena belongs to another user",
+            "the arena can be written by others: chmod go-w it",
+        )?;
+        if st.size < PAGE {
+            return Err(OpenError::NotAnArena("it is shorter than its header"));
+        }
+        if st.size != FILE_BYTES {
+            return Err(OpenError::NotAnArena("its size is wrong; it was cut short or is another file"));
+        }
+        let arena = Self::map(fd)?;
+        let h = arena.header();
+        if h.magic.load(Acquire) != MAGIC {
+            return Err(OpenError::NotAnArena("it does not begin with MANYWAY1"));
+        }
+        if h.version.load(Relaxed) != VERSION {
+            return Err(OpenError::OtherLayout(h.version.load(Relaxed)));
+        }
+        if h.hash.load(Relaxed) != layout_hash() {
+            return Err(OpenError::NotAnArena("it was made by a development build with another layout"));
+        }
+        let boot = [h.boot[0].load(Relaxed), h.boot[1].load(Relaxed)];
+        if boot != [0, 0] && here.boot != [0, 0] && boot != here.boot {
+            return Ok(Found::OtherBoot);
+        }
+        let ns = h.pid_ns.load(Relaxed);
+        if ns != 0 && here.pid_ns != 0 && ns != here.pid_ns {
+            return Err(OpenError::OtherPidNamespace);
+        }
+        let l = arena.limits();
+        if l.check().is_err() {
+            return Err(OpenError::NotAnArena("its limits are impossible"));
+        }
+        Ok(Found::Usable(arena))
+    }
+
+    fn make(dir: &Fd, how: &OpenOptions, here: &Here) -> Result<Arena, OpenError> {
+        let limits = how.limits.unwrap_or_else(Limits::of_kernel);
+        limits.check()?;
+        const TMP: &CStr = c"arena-v1.new";
+        let _ = sys::unlinkat(dir, TMP); // left by a maker that died; the lock is ours
+        let fd = sys::openat(
+            dir.raw(),
+            TMP,
+            flags::O_RDWR | flags::O_CREAT | flags::O_EXCL | flags::O_NOFOLLOW,
+            0o600,
+        )
+        .map_err(|e| OpenError::Os("cannot make the arena", e))?;
+        let made = (|| {
+            sys::ftruncate(&fd, FILE_BYTES).map_err(|e| OpenError::Os("cannot size the arena", e))?;
+            let arena = Self::map(&fd)?;
+            let space = |e| OpenError::Os("no room for the arena", e);
+            arena.populate(0, KEY_HASH_AT + KEY_BUCKETS as u64 * 2).map_err(space)?;
+            let h = arena.header();
+            h.version.store(VERSION, Relaxed);
+            h.hash.store(layout_hash(), Relaxed);
+            for i in 0..2 {
+                h.boot[i].store(here.boot[i], Relaxed);
+            }
+            h.pid_ns.store(here.pid_ns, Relaxed);
+            for (word, v) in h.limits.iter().zip([limits.msl, limits.mns, limits.opm, limits.mni]) {
+                word.store(v, Relaxed);
+            }
+            h.fairness.store((how.fairness == Some(Fairness::Barging)) as u32, Relaxed);
+            h.magic.store(MAGIC, Release);
+            sys::rename_in(dir, TMP, FILE_NAME).map_err(|e| OpenError::Os("cannot name the arena", e))?;
+            Ok(arena)
+        })();
+        if made.is_err() {
+            let _ = sys::unlinkat(dir, TMP);
+        }
+        made
+    }
+
+    fn map(fd: &Fd) -> Result<Arena, OpenError> {
+        let p = memory::map_shared(fd, 1 << FIRST_WINDOW_LOG2).map_err(|e| OpenError::Os("cannot map the arena", e))?;
+        Ok(Arena {
+            window: AtomicU64::new(p as u64 | FIRST_WINDOW_LOG2 as u64),
+        })
+    }
+
+    fn matching(self, how: &OpenOptions) -> Result<Arena, OpenError> {
+        match (how.limits, how.fairness) {
+            (Some(l), _) if l != self.limits() => Err(OpenError::LimitsDiffer(self.limits())),
+            (_, Some(f)) if f != self.fairness() => Err(OpenError::FairnessDiffers(self.fairness())),
+            _ => Ok(self),
+        }
+    }
+
+    /// The namespace's limits.
+    pub fn limits(&self) -> Limits {
+        let [msl, mns, opm, mni] = [0, 1, 2, 3].map(|i: usize| self.header().limits[i].load(Relaxed));
+        Limits { msl, mns, opm, mni }
+    }
+    /// The namespace's fairness.
+    pub fn fairness(&self) -> Fairness {
+        if self.header().fairness.load(Relaxed) == 1 {
+            Fairness::Barging
+        } else {
+            Fairness::Strict
+        }
+    }
+
+    /// The header.
+    #[inline]
+    pub fn header(&self) -> &Header {
+        let w = self.window.load(Acquire);
+        // SAFETY: the window begins with the header, is at least 64 MiB long and stays mapped while the arena lives.
+        unsafe { &*((w & !0xfff) as *const Header) }
+    }
+
+    /// The object of type `T` at byte offset `at`; None when it lies outside the file or is not aligned.
+    #[inline]
+    pub fn at<T: Shared>(&self, at: u64) -> Option<&T> {
+        let w = self.window.load(Acquire);
+        let end = at.checked_add(size_of::<T>() as u64)?;
+        if end > 1 << (w & 63) || !at.is_multiple_of(align_of::<T>() as u64) {
+            return self.at_slow(at, end);
+        }
+        // SAFETY: in bounds of a mapping that lives as long as the arena; aligned, as the window is by pages; T is Shared.
+        Some(unsafe { &*(((w & !0xfff) + at) as *const T) })
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn at_slow<T: Shared>(&self, at: u64, end: u64) -> Option<&T> {
+        if !at.is_multiple_of(align_of::<T>() as u64) || end > FILE_BYTES || self.extend(end).is_err() {
+            return None;
+        }
+        self.at(at)
+    }
+
+    /// Makes the window reach `end`. The old mapping stays: other threads may be in it.
+    fn extend(&self, end: u64) -> Result<(), Errno> {
+        loop {
+            let w = self.window.load(Acquire);
+            if end <= 1 << (w & 63) {
+                return Ok(());
+            }
+            let log2 = u64::BITS - (end - 1).leading_zeros();
+            let len = 1usize << log2;
+            // SAFETY: the window is a shared file mapping from its start.
+            let p = unsafe { memory::remap_larger((w & !0xfff) as *mut u8, len)? };
+            if self.window.compare_exchange(w, p as u64 | log2 as u64, AcqRel, Relaxed).is_err() {
+                // SAFETY: nobody has seen it.
+                unsafe { memory::unmap(p, len) };
+            }
+        }
+    }
+
+    /// The address of a page, for the robust word's alias.
+    pub fn page_address(&self, at: u64) -> Option<*mut u8> {
+        self.at::<AtomicU64>(at).map(|p| core::ptr::from_ref(p) as *mut u8)
+    }
+
+    /// Allocates the pages of a range, so that no access to it can fail later.
+    pub fn populate(&self, at: u64, len: u64) -> Result<(), Errno> {
+        let first = at & !(PAGE - 1);
+        let end = at
+            .checked_add(len)
+            .filter(|&e| e <= FILE_BYTES)
+            .ok_or(Errno::ENOMEM)?
+            .next_multiple_of(PAGE);
+        self.extend(end)?;
+        let base = self.window.load(Acquire) & !0xfff;
+        // SAFETY: the range lies in the window.
+        unsafe { memory::populate((base + first) as *mut u8, (end - first) as usize) }
+    }
+
+    /// Gives the whole pages of a range back. The caller owns what lies there and has no more use for it.
+    pub fn release(&self, at: u64, len: u64) {
+        let (first, end) = (at.next_multiple_of(PAGE), (at + len) & !(PAGE - 1));
+        if first < end && self.extend(end).is_ok() {
+            let base = self.window.load(Acquire) & !0xfff;
+            // SAFETY: the range lies in the window, a shared mapping; the caller owns it.
+            unsafe { memory::release((base + first) as *mut u8, (end - first) as usize) };
+        }
+    }
+}
+
+impl Drop for Arena {
+    fn drop(&mut self) {
+        let w = self.window.load(Acquire);
+        // SAFETY: references into the arena borrow it. (Windows that were outgrown stay mapped until the process ends.)
+        unsafe { memory::unmap((w & !0xfff) as *mut u8, 1 << (w & 63)) };
+    }
+}
+
+enum Found {
+    Usable(Arena),
+    OtherBoot,
+}
+
+fn trusted(st: &sys::Stat, owner: &'static str, mode: &'static str) -> Result<(), OpenError> {
+    if st.uid != sys::geteuid() && sys::geteuid() != 0 {
+        return Err(OpenError::Untrusted(owner));
+    }
+    if st.mode & 0o022 != 0 {
+        return Err(OpenError::Untrusted(mode));
+    }
+    Ok(())
+}
+
+/// What an arena must have in common with who opens it.
+struct Here {
+    boot: [u64; 2],
+    pid_ns: u64,
+}
+
+impl Here {
+    fn now() -> Here {
+        let mut buf = [0u8; 64];
+        let text = sys::read_file(c"/proc/sys/kernel/random/boot_id", &mut buf).unwrap_or(&[]);
+        let mut boot = 0u128;
+        for digit in text.iter().filter_map(|&b| (b as char).to_digit(16)) {
+            boot = boot << 4 | digit as u128;
+        }
+        let pid_ns = sys::stat(c"/proc/self/ns/pid").map_or(0, |s| s.ino);
+        Here {
+            boot: [(boot >> 64) as u64, boot as u64],
+            pid_ns,
+        }
+    }
+}

@@ -1,0 +1,252 @@
+//! Raw system calls, as typed functions. Errors are the kernel's, never errno.
+
+use core::ffi::CStr;
+
+use syscalls::{Sysno, syscall};
+
+use crate::Errno;
+
+fn err(e: syscalls::Errno) -> Errno {
+    Errno(e.into_raw())
+}
+
+macro_rules! call {
+    ($($a:expr),* $(,)?) => {
+        // SAFETY: each wrapper below passes arguments that the kernel checks itself, and pointers only to memory that it borrows for
+        // the call.
+        unsafe { syscall!($($a),*) }.map_err(err)
+    };
+}
+
+/// Open flags (`fcntl.h`), x86-64 and aarch64 where they differ.
+#[allow(missing_docs)]
+pub mod flags {
+    pub const O_RDONLY: i32 = 0;
+    pub const O_RDWR: i32 = 2;
+    pub const O_CREAT: i32 = 0o100;
+    pub const O_EXCL: i32 = 0o200;
+    pub const O_CLOEXEC: i32 = 0o2000000;
+    #[cfg(target_arch = "x86_64")]
+    pub const O_DIRECTORY: i32 = 0o200000;
+    #[cfg(target_arch = "x86_64")]
+    pub const O_NOFOLLOW: i32 = 0o400000;
+    #[cfg(target_arch = "aarch64")]
+    pub const O_DIRECTORY: i32 = 0o40000;
+    #[cfg(target_arch = "aarch64")]
+    pub const O_NOFOLLOW: i32 = 0o100000;
+    pub const AT_FDCWD: i32 = -100;
+}
+
+/// A file descriptor that is closed when dropped.
+#[derive(Debug)]
+pub struct Fd(i32);
+
+impl Fd {
+    /// The descriptor's number.
+    pub fn raw(&self) -> i32 {
+        self.0
+    }
+}
+
+impl Drop for Fd {
+    fn drop(&mut self) {
+        let _ = call!(Sysno::close, self.0);
+    }
+}
+
+/// What `stat` tells that this crate's users need.
+#[derive(Clone, Copy, Debug)]
+pub struct Stat {
+    /// Inode.
+    pub ino: u64,
+    /// Type and mode bits.
+    pub mode: u32,
+    /// Owner.
+    pub uid: u32,
+    /// Size in bytes.
+    pub size: u64,
+    /// Allocated blocks of 512 bytes.
+    pub blocks: u64,
+}
+
+/// `struct statx`, of which the kernel fills the fields that [`Stat`] has and more.
+#[repr(C)]
+struct Statx {
+    mask: u32,
+    blksize: u32,
+    attributes: u64,
+    nlink: u32,
+    uid: u32,
+    gid: u32,
+    mode: u16,
+    _pad: u16,
+    ino: u64,
+    size: u64,
+    blocks: u64,
+    rest: [u64; 26],
+}
+
+const STATX_BASIC_STATS: u32 = 0x7ff;
+const AT_EMPTY_PATH: i32 = 0x1000;
+
+fn statx(dir: i32, path: &CStr, at: i32) -> Result<Stat, Errno> {
+    // SAFETY: Statx is plain integers, for which zero is a value.
+    let mut s: Statx = unsafe { core::mem::zeroed() };
+    call!(Sysno::statx, dir, path.as_ptr(), at, STATX_BASIC_STATS, &raw mut s)?;
+    Ok(Stat {
+        ino: s.ino,
+        mode: s.mode as u32,
+        uid: s.uid,
+        size: s.size,
+        blocks: s.blocks,
+    })
+}
+
+/// fstat(2).
+pub fn fstat(fd: &Fd) -> Result<Stat, Errno> {
+    statx(fd.raw(), c"", AT_EMPTY_PATH)
+}
+/// stat(2).
+pub fn stat(path: &CStr) -> Result<Stat, Errno> {
+    statx(flags::AT_FDCWD, path, 0)
+}
+/// openat(2). O_CLOEXEC is always set.
+pub fn openat(dir: i32, path: &CStr, flags: i32, mode: u32) -> Result<Fd, Errno> {
+    call!(Sysno::openat, dir, path.as_ptr(), flags | flags::O_CLOEXEC, mode).map(|fd| Fd(fd as i32))
+}
+/// mkdir(2).
+pub fn mkdir(path: &CStr, mode: u32) -> Result<(), Errno> {
+    call!(Sysno::mkdirat, flags::AT_FDCWD, path.as_ptr(), mode).map(drop)
+}
+/// unlinkat(2) of a file.
+pub fn unlinkat(dir: &Fd, path: &CStr) -> Result<(), Errno> {
+    call!(Sysno::unlinkat, dir.raw(), path.as_ptr(), 0).map(drop)
+}
+/// renameat(2) within one directory.
+pub fn rename_in(dir: &Fd, from: &CStr, to: &CStr) -> Result<(), Errno> {
+    call!(Sysno::renameat, dir.raw(), from.as_ptr(), dir.raw(), to.as_ptr()).map(drop)
+}
+/// ftruncate(2).
+pub fn ftruncate(fd: &Fd, len: u64) -> Result<(), Errno> {
+    call!(Sysno::ftruncate, fd.raw(), len).map(drop)
+}
+/// flock(2), exclusive; waits.
+pub fn flock_exclusive(fd: &Fd) -> Result<(), Errno> {
+    loop {
+        match call!(Sysno::flock, fd.raw(), 2) {
+            Err(Errno::EINTR) => {}
+            r => return r.map(drop),
+        }
+    }
+}
+/// read(2).
+pub fn read(fd: &Fd, buf: &mut [u8]) -> Result<usize, Errno> {
+    call!(Sysno::read, fd.raw(), buf.as_mut_ptr(), buf.len())
+}
+
+/// The content of a small file; the part of `buf` that was filled.
+pub fn read_file<'a>(path: &CStr, buf: &'a mut [u8]) -> Result<&'a [u8], Errno> {
+    let fd = openat(flags::AT_FDCWD, path, flags::O_RDONLY, 0)?;
+    let mut n = 0;
+    while n < buf.len() {
+        match read(&fd, &mut buf[n..]) {
+            Ok(0) => break,
+            Ok(k) => n += k,
+            Err(Errno::EINTR) => {}
+            Err(e) => return Err(e),
+        }
+    }
+    Ok(&buf[..n])
+}
+
+/// The number that a decimal file such as those of /proc/sys begins with, skipping `skip` fields.
+pub fn read_numbers<const N: usize>(path: &CStr) -> Result<[u64; N], Errno> {
+    let mut buf = [0u8; 256];
+    let text = read_file(path, &mut buf)?;
+    let mut out = [0u64; N];
+    let mut fields = text.split(|b| b.is_ascii_whitespace()).filter(|f| !f.is_empty());
+    for o in &mut out {
+        let f = fields.next().ok_or(Errno::EINVAL)?;
+        *o = core::str::from_utf8(f).ok().and_then(|s| s.parse().ok()).ok_or(Errno::EINVAL)?;
+    }
+    Ok(out)
+}
+
+/// getpid(2).
+pub fn getpid() -> u32 {
+    call!(Sysno::getpid).unwrap_or(0) as u32
+}
+/// gettid(2).
+pub fn gettid() -> u32 {
+    call!(Sysno::gettid).unwrap_or(0) as u32
+}
+/// geteuid(2).
+pub fn geteuid() -> u32 {
+    call!(Sysno::geteuid).unwrap_or(0) as u32
+}
+/// getegid(2).
+pub fn getegid() -> u32 {
+    call!(Sysno::getegid).unwrap_or(0) as u32
+}
+
+/// True when the caller's effective or supplementary groups contain `gid`.
+pub fn in_group(gid: u32) -> bool {
+    if getegid() == gid {
+        return true;
+    }
+    let mut groups = [0u32; 1024];
+    // More groups than this (the kernel's limit is 65,536) are not looked at.
+    match call!(Sysno::getgroups, groups.len(), groups.as_mut_ptr()) {
+        Ok(n) => groups[..n].contains(&gid),
+        Err(_) => false,
+    }
+}
+
+/// Capabilities (`linux/capability.h`).
+#[allow(missing_docs)]
+pub mod cap {
+    pub const IPC_OWNER: u32 = 15;
+    pub const SYS_ADMIN: u32 = 21;
+}
+
+/// True when the capability is in the calling thread's effective set.
+pub fn has_capability(cap: u32) -> bool {
+    let header: [u32; 2] = [0x2008_0522, 0];
+    let mut data = [0u32; 6];
+    call!(Sysno::capget, header.as_ptr(), data.as_mut_ptr()).is_ok() && data[(cap / 32) as usize * 3] >> (cap % 32) & 1 == 1
+}
+
+/// Sleeps about so long; a signal may end it early.
+pub fn nap(ns: u64) {
+    let ts = [(ns / 1_000_000_000) as i64, (ns % 1_000_000_000) as i64];
+    let _ = call!(Sysno::nanosleep, ts.as_ptr(), 0);
+}
+
+/// True when the thread exists (signal 0 is only asked about, never sent).
+pub fn thread_exists(pid: u32, tid: u32) -> bool {
+    !matches!(call!(Sysno::tgkill, pid, tid, 0), Err(Errno::ESRCH))
+}
+
+/// pidfd_open(2).
+pub fn pidfd_open(pid: u32) -> Result<Fd, Errno> {
+    call!(Sysno::pidfd_open, pid, 0).map(|fd| Fd(fd as i32))
+}
+
+/// True when the descriptor is readable now; of a pidfd: the process has ended.
+pub fn readable(fd: &Fd) -> Result<bool, Errno> {
+    let mut p = [fd.raw() as u32 as u64 | 1 << 32];
+    let now = [0i64; 2];
+    loop {
+        match call!(Sysno::ppoll, p.as_mut_ptr(), 1, now.as_ptr(), 0, 8) {
+            Err(Errno::EINTR) => {}
+            r => return r.map(|n| n > 0),
+        }
+    }
+}
+
+/// The type of the file system that a descriptor belongs to (`f_type` of fstatfs(2)).
+pub fn fs_type(fd: &Fd) -> Result<u64, Errno> {
+    let mut buf = [0u64; 32];
+    call!(Sysno::fstatfs, fd.raw(), buf.as_mut_ptr())?;
+    Ok(buf[0])
+}
