@@ -61,8 +61,14 @@ fn build(root: &Path) -> PathBuf {
 }
 
 fn is_outer_setting(name: &str) -> bool {
-    const NAMES: [&str; 6] =
-        ["RUSTFLAGS", "CARGO_ENCODED_RUSTFLAGS", "RUSTC_WRAPPER", "RUSTC_WORKSPACE_WRAPPER", "CARGO_TARGET_DIR", "CARGO_INCREMENTAL"];
+    const NAMES: [&str; 6] = [
+        "RUSTFLAGS",
+        "CARGO_ENCODED_RUSTFLAGS",
+        "RUSTC_WRAPPER",
+        "RUSTC_WORKSPACE_WRAPPER",
+        "CARGO_TARGET_DIR",
+        "CARGO_INCREMENTAL",
+    ];
     NAMES.contains(&name) || name.starts_with("CARGO_BUILD_") || name.starts_with("CARGO_PROFILE_")
 }
 

@@ -43,14 +43,17 @@ pub enum Command {
 ///
 /// Checks the namespace and the program first, then becomes the program: same process, same descriptors, same exit code.
 #[derive(Debug, Args)]
-#[command(override_usage = "manyway run [OPTIONS] -- PROGRAM [ARGUMENT]...", after_help = "\
+#[command(
+    override_usage = "manyway run [OPTIONS] -- PROGRAM [ARGUMENT]...",
+    after_help = "\
 Examples:
   manyway run -- perl worker.pl
   manyway run --private -- sh -c 'make test'            semaphores of its own, gone afterwards
   manyway run --ns web --limits 250,32000,32,512 -- apache2 -DFOREGROUND
 
 A namespace has its limits and its fairness from the first `run` that names it.
-Programs that are static, set-user-id or for another machine cannot be given a library and are refused.")]
+Programs that are static, set-user-id or for another machine cannot be given a library and are refused."
+)]
 pub struct Run {
     #[command(flatten)]
     pub namespace: Choice,

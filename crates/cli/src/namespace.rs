@@ -95,7 +95,9 @@ impl Surroundings {
             Ok(base)
         };
         let session = || {
-            let Some(runtime) = &self.xdg_runtime else { return Err(Unfit::Io("$XDG_RUNTIME_DIR".into(), ErrorKind::NotFound.into())) };
+            let Some(runtime) = &self.xdg_runtime else {
+                return Err(Unfit::Io("$XDG_RUNTIME_DIR".into(), ErrorKind::NotFound.into()));
+            };
             dirs::check_memory(runtime)?;
             dirs::check(runtime)?;
             let base = runtime.join("manyway");

@@ -49,7 +49,11 @@ impl Sheet {
         let no_colour = std::env::var_os("NO_COLOR").is_some_and(|v| !v.is_empty());
         let dumb = std::env::var_os("TERM").is_none_or(|v| v == "dumb");
         let size = rustix::termios::tcgetwinsize(&stdout).ok().filter(|size| size.ws_col > 0);
-        Sheet { text: String::new(), width: size.filter(|_| terminal).map(|size| size.ws_col), colour: terminal && !no_colour && !dumb }
+        Sheet {
+            text: String::new(),
+            width: size.filter(|_| terminal).map(|size| size.ws_col),
+            colour: terminal && !no_colour && !dumb,
+        }
     }
 
     /// A line of text.
@@ -135,14 +139,20 @@ mod tests {
 
     fn sheet(width: Option<u16>, colour: bool) -> Sheet {
         let mut sheet = Sheet { text: String::new(), width, colour };
-        sheet.table(["name", "n>"], [[Field::from("a rather long name of something"), 7.into()], ["b".into(), Field::alarm(1234, true)]]);
+        sheet.table(
+            ["name", "n>"],
+            [[Field::from("a rather long name of something"), 7.into()], ["b".into(), Field::alarm(1234, true)]],
+        );
         sheet
     }
 
     #[test]
     fn pipes_get_one_line_per_row() {
         let text = sheet(None, false).text;
-        assert_eq!(text, "name                                n\na rather long name of something     7\nb                                1234\n");
+        assert_eq!(
+            text,
+            "name                                n\na rather long name of something     7\nb                                1234\n"
+        );
     }
 
     #[test]

@@ -109,7 +109,9 @@ fn interpreter(start: &[u8]) -> Option<&OsStr> {
 fn check_privileges(path: &Path) -> Result<()> {
     let meta = path.metadata().map_err(|e| not_executable(path, e))?;
     match gains_privileges(path, &meta) {
-        Some(why) => Err(refused(path, why).advise("The loader preloads nothing into it. Start the program that it runs, as that user.")),
+        Some(why) => {
+            Err(refused(path, why).advise("The loader preloads nothing into it. Start the program that it runs, as that user."))
+        }
         None => Ok(()),
     }
 }
@@ -147,8 +149,9 @@ fn check_elf(path: &Path, file: &File, start: &[u8]) -> Result<()> {
     let damaged = || not_executable(path, io::Error::other("it is a damaged ELF file"));
     let (Some(&class), Some(machine)) = (start.get(4), u16_at(start, 18)) else { return Err(damaged()) };
     if class != libc::ELFCLASS64 {
-        return Err(refused(path, "it is a 32-bit program, and the library is a 64-bit one")
-            .advise("Use a 64-bit build of the program."));
+        return Err(
+            refused(path, "it is a 32-bit program, and the library is a 64-bit one").advise("Use a 64-bit build of the program.")
+        );
     }
     if machine != MACHINE {
         return Err(refused(path, format!("it is for another machine (ELF number {machine})"))

@@ -208,7 +208,11 @@ impl Survey {
         }
         let step = |edge: &Edge| Step { process: Process::look(edge.waiter), set: edge.set, num: edge.num };
         let cycles = waitfor::cycles(&edges);
-        cycles.iter().filter(|cycle| cycle.iter().any(|edge| edge.set == id)).map(|cycle| cycle.iter().map(step).collect()).collect()
+        cycles
+            .iter()
+            .filter(|cycle| cycle.iter().any(|edge| edge.set == id))
+            .map(|cycle| cycle.iter().map(step).collect())
+            .collect()
     }
 
     fn holders(&self, id: i32) -> std::result::Result<Vec<Holder>, Errno> {
@@ -252,7 +256,10 @@ impl Survey {
         let mut values = vec![0; self.engine.array_len(&self.thread, id, false)?];
         self.engine.getall(&self.thread, id, &mut values)?;
         let holders = self.holders(id)?;
-        let semaphores = (0u16..).zip(values).map(|(num, value)| self.semaphore(id, num, value, &holders)).collect::<std::result::Result<_, _>>()?;
+        let semaphores = (0u16..)
+            .zip(values)
+            .map(|(num, value)| self.semaphore(id, num, value, &holders))
+            .collect::<std::result::Result<_, _>>()?;
         let waiting = self.sleepers(id)?.into_iter().map(|(sleeper, ops)| Waiting {
             process: Process::look(sleeper.pid),
             tid: sleeper.tid,

@@ -137,7 +137,12 @@ fn watch(duty: &Duty) -> io::Result<()> {
     } else {
         None
     };
-    let watch = Arc::new(Watch { engine, dir: duty.dir.clone(), events: epoll::create(epoll::CreateFlags::CLOEXEC)?, watched: Mutex::default() });
+    let watch = Arc::new(Watch {
+        engine,
+        dir: duty.dir.clone(),
+        events: epoll::create(epoll::CreateFlags::CLOEXEC)?,
+        watched: Mutex::default(),
+    });
     if watch.engine.is_some() {
         let listener = Arc::clone(&watch);
         thread::Builder::new().stack_size(256 << 10).spawn(move || listener.listen())?;
@@ -151,7 +156,8 @@ fn watch(duty: &Duty) -> io::Result<()> {
 
 /// Becomes the watcher of the namespace in `dir`, unless there is one.
 fn lock(dir: &Path) -> io::Result<OwnedFd> {
-    let file = OpenOptions::new().write(true).create(true).mode(0o600).custom_flags(libc::O_NOFOLLOW).open(dir.join(LOCK_FILE))?;
+    let file =
+        OpenOptions::new().write(true).create(true).mode(0o600).custom_flags(libc::O_NOFOLLOW).open(dir.join(LOCK_FILE))?;
     flock(&file, FlockOperation::NonBlockingLockExclusive)?;
     Ok(file.into())
 }
@@ -244,7 +250,9 @@ impl Watch {
         if self.watched().contains_key(&pid) {
             return;
         }
-        if let Some(pidfd) = i32::try_from(pid).ok().and_then(Pid::from_raw).and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok()) {
+        if let Some(pidfd) =
+            i32::try_from(pid).ok().and_then(Pid::from_raw).and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok())
+        {
             let mut watched = self.watched();
             if !watched.contains_key(&pid)
                 && epoll::add(&self.events, &pidfd, epoll::EventData::new_u64(pid.into()), epoll::EventFlags::IN).is_ok()

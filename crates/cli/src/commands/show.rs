@@ -38,7 +38,14 @@ impl Portrait {
                 let holders: Vec<String> = sem.holders.iter().map(|h| format!("{} {:+}", h.process, h.adj)).collect();
                 let dead = sem.holders.iter().any(|h| !h.process.alive);
                 let last = sem.last.as_ref().map(ToString::to_string).unwrap_or_default();
-                [sem.num.into(), sem.value.into(), last.into(), sem.ncnt.into(), sem.zcnt.into(), Field::alarm(holders.join(", "), dead)]
+                [
+                    sem.num.into(),
+                    sem.value.into(),
+                    last.into(),
+                    sem.ncnt.into(),
+                    sem.zcnt.into(),
+                    Field::alarm(holders.join(", "), dead),
+                ]
             }),
         );
     }
@@ -53,7 +60,13 @@ impl Portrait {
             self.detail.waiting.iter().map(|sleeper| {
                 let all: Vec<String> = sleeper.operations.iter().map(ToString::to_string).collect();
                 let process = Field::from(&sleeper.process);
-                [process, sleeper.tid.into(), Field::from(&sleeper.blocker), all.join(", ").into(), duration(sleeper.age_ms).into()]
+                [
+                    process,
+                    sleeper.tid.into(),
+                    Field::from(&sleeper.blocker),
+                    all.join(", ").into(),
+                    duration(sleeper.age_ms).into(),
+                ]
             }),
         );
     }
