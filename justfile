@@ -7,7 +7,7 @@ _list:
 test *ARGS:
     cargo test {{ARGS}}
 
-# Formatting apart: clippy without a warning, atomics only through crates/sync, dependencies as deny.toml wants them
+# Clippy without a warning, atomics only through crates/sync, dependencies as deny.toml wants them
 lint:
     cargo clippy --workspace --all-targets -- --deny warnings
     ! grep -rnE '(core|std)::sync::atomic' crates --include='*.rs' | grep -v '^crates/sync/'

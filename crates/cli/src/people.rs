@@ -1,5 +1,6 @@
 //! Names of processes and users.
 
+use std::collections::HashMap;
 use std::fs;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -50,18 +51,37 @@ pub fn is_alive(pid: u32) -> bool {
     }
 }
 
-/// A user's name, or the number when /etc/passwd has none.
-pub fn user_name(uid: u32) -> String {
-    let passwd = fs::read_to_string("/etc/passwd").unwrap_or_default();
-    name_in(&passwd, uid).map_or_else(|| uid.to_string(), printable)
+/// Names looked up so far: thousands of semaphores have few users. For one view of a namespace; the next one looks again.
+pub struct Names {
+    processes: HashMap<u32, Process>,
+    users: HashMap<u32, String>,
 }
 
-fn name_in(passwd: &str, uid: u32) -> Option<&str> {
-    passwd.lines().find_map(|line| {
+impl Names {
+    /// Knows the users, and no process yet.
+    pub fn new() -> Names {
+        Names { processes: HashMap::new(), users: users(&fs::read_to_string("/etc/passwd").unwrap_or_default()) }
+    }
+
+    /// The process with this id.
+    pub fn process(&mut self, pid: u32) -> Process {
+        self.processes.entry(pid).or_insert_with(|| Process::look(pid)).clone()
+    }
+
+    /// A user's name, or the number when /etc/passwd has none.
+    pub fn user(&self, uid: u32) -> String {
+        self.users.get(&uid).cloned().unwrap_or_else(|| uid.to_string())
+    }
+}
+
+fn users(passwd: &str) -> HashMap<u32, String> {
+    let entry = |line: &str| {
         let mut fields = line.split(':');
         let name = fields.next()?;
-        (fields.nth(1)?.parse() == Ok(uid)).then_some(name)
-    })
+        Some((fields.nth(1)?.parse().ok()?, printable(name)))
+    };
+    // The first of several names is the one that other programs show.
+    passwd.lines().rev().filter_map(entry).collect()
 }
 
 /// A process chooses its name freely: control characters in it must not reach the terminal.
@@ -90,9 +110,9 @@ mod tests {
 
     #[test]
     fn names() {
-        let passwd = "root:x:0:0:root:/root:/bin/bash\nann:x:1000:1000::/home/ann:/bin/sh\n";
-        assert_eq!(name_in(passwd, 1000), Some("ann"));
-        assert_eq!(name_in(passwd, 1001), None);
+        let users = users("root:x:0:0:root:/root:/bin/bash\nann:x:1000:1000::/home/ann:/bin/sh\nbob:x:1000:1000::/:/bin/sh\n");
+        assert_eq!(users.get(&1000).map(String::as_str), Some("ann"));
+        assert_eq!(users.get(&1001), None);
         assert_eq!(printable("a\x1b[2Jb"), "a?[2Jb");
     }
 }

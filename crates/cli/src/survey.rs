@@ -10,7 +10,7 @@ use serde::Serialize;
 use crate::exit::Result;
 use crate::explain;
 use crate::namespace::{self, AS_IT_IS, Choice, Intent};
-use crate::people::{Process, is_alive, user_name};
+use crate::people::{Names, Process, is_alive};
 use crate::waitfor::{self, Edge};
 
 /// An opened namespace and what is asked of it.
@@ -160,8 +160,9 @@ impl Survey {
     pub fn sets(&self) -> Vec<Set> {
         let mut found = Vec::new();
         self.engine.for_each_set(&self.thread, &mut |stat, creator| found.push((stat, creator)));
+        let mut names = Names::new();
         // A set that is removed meanwhile is left out.
-        found.iter().filter_map(|(stat, creator)| self.describe(stat, *creator).ok()).collect()
+        found.iter().filter_map(|(stat, creator)| self.describe(stat, *creator, &mut names).ok()).collect()
     }
 
     /// The set with this id.
@@ -206,13 +207,10 @@ impl Survey {
                 edges.extend(sleepers.iter().flat_map(|(sleeper, _)| waits(set, sleeper, &holders)));
             }
         }
+        let mut cycles = waitfor::cycles(&edges);
+        cycles.retain(|cycle| cycle.iter().any(|edge| edge.set == id));
         let step = |edge: &Edge| Step { process: Process::look(edge.waiter), set: edge.set, num: edge.num };
-        let cycles = waitfor::cycles(&edges);
-        cycles
-            .iter()
-            .filter(|cycle| cycle.iter().any(|edge| edge.set == id))
-            .map(|cycle| cycle.iter().map(step).collect())
-            .collect()
+        cycles.iter().map(|cycle| cycle.iter().map(step).collect()).collect()
     }
 
     fn holders(&self, id: i32) -> std::result::Result<Vec<Holder>, Errno> {
@@ -227,17 +225,17 @@ impl Survey {
         Ok(sleepers)
     }
 
-    fn describe(&self, stat: &SetStat, creator: u32) -> std::result::Result<Set, Errno> {
+    fn describe(&self, stat: &SetStat, creator: u32, names: &mut Names) -> std::result::Result<Set, Errno> {
         let holders: BTreeSet<u32> = self.holders(stat.id)?.iter().map(|holder| holder.pid).collect();
         Ok(Set {
             id: stat.id,
             key: format!("0x{:08x}", stat.key),
-            owner: user_name(stat.uid),
+            owner: names.user(stat.uid),
             uid: stat.uid,
             gid: stat.gid,
             perms: format!("{:o}", stat.mode),
             nsems: stat.nsems,
-            creator: Process::look(creator),
+            creator: names.process(creator),
             holders: holders.len(),
             sleepers: self.sleepers(stat.id)?.len(),
             otime: stat.otime,
@@ -255,32 +253,38 @@ impl Survey {
         });
         let mut values = vec![0; self.engine.array_len(&self.thread, id, false)?];
         self.engine.getall(&self.thread, id, &mut values)?;
-        let holders = self.holders(id)?;
-        let semaphores = (0u16..)
-            .zip(values)
-            .map(|(num, value)| self.semaphore(id, num, value, &holders))
-            .collect::<std::result::Result<_, _>>()?;
+        let mut names = Names::new();
+        let mut semaphores = Vec::with_capacity(values.len());
+        for (num, value) in (0u16..).zip(values) {
+            semaphores.push(self.semaphore(id, num, value, &mut names)?);
+        }
+        for holder in self.holders(id)? {
+            if let Some(semaphore) = semaphores.get_mut(usize::from(holder.num)) {
+                semaphore.holders.push(Adjustment { process: names.process(holder.pid), adj: holder.adj });
+            }
+        }
         let waiting = self.sleepers(id)?.into_iter().map(|(sleeper, ops)| Waiting {
-            process: Process::look(sleeper.pid),
+            process: names.process(sleeper.pid),
             tid: sleeper.tid,
             age_ms: sleeper.age_ns / 1_000_000,
             blocker: sleeper.blocker.into(),
             operations: ops.into_iter().map(Operation::from).collect(),
         });
-        Ok(Detail { set: self.describe(&stat, creator)?, semaphores, waiting: waiting.collect() })
+        let waiting = waiting.collect();
+        Ok(Detail { set: self.describe(&stat, creator, &mut names)?, semaphores, waiting })
     }
 
-    fn semaphore(&self, id: i32, num: u16, value: u16, holders: &[Holder]) -> std::result::Result<Semaphore, Errno> {
+    /// One semaphore, its holders left to the caller.
+    fn semaphore(&self, id: i32, num: u16, value: u16, names: &mut Names) -> std::result::Result<Semaphore, Errno> {
         let (t, index) = (&self.thread, i32::from(num));
         let last = self.engine.getpid(t, id, index)? as u32;
-        let of_this = holders.iter().filter(|holder| holder.num == num);
         Ok(Semaphore {
             num,
             value,
-            last: (last != 0).then(|| Process::look(last)),
+            last: (last != 0).then(|| names.process(last)),
             ncnt: self.engine.getncnt(t, id, index)?,
             zcnt: self.engine.getzcnt(t, id, index)?,
-            holders: of_this.map(|holder| Adjustment { process: Process::look(holder.pid), adj: holder.adj }).collect(),
+            holders: Vec::new(),
         })
     }
 }

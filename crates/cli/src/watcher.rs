@@ -20,7 +20,7 @@ use std::thread;
 use manyway_sem::{Engine, Thread};
 use rustix::event::epoll;
 use rustix::fs::{FlockOperation, flock};
-use rustix::process::{Pid, PidfdFlags, pidfd_open};
+use rustix::process::{Pid, PidfdFlags, Resource, Rlimit, getrlimit, pidfd_open, setrlimit};
 
 use crate::namespace::{self, AS_IT_IS};
 use crate::users::{self, Gate};
@@ -132,6 +132,9 @@ pub fn main(duty: &Duty) -> ExitCode {
 
 fn watch(duty: &Duty) -> io::Result<()> {
     let Ok(_lock) = lock(&duty.dir) else { return Ok(()) };
+    // A descriptor for each process: the usual thousand is too few.
+    let limit = getrlimit(Resource::Nofile);
+    let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
     let engine = if duty.reap {
         Some(namespace::open(&duty.dir, &AS_IT_IS).map_err(|failure| io::Error::other(failure.what().to_owned()))?)
     } else {

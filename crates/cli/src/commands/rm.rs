@@ -1,5 +1,6 @@
 //! `manyway rm`: removes sets.
 
+use std::collections::HashMap;
 use std::path::PathBuf;
 
 use serde::Serialize;
@@ -73,9 +74,9 @@ impl Removal {
 
     /// A stale set is looked at again, lest somebody has begun to use it since it was listed.
     fn remove_chosen(&mut self, survey: &Survey, stale: bool) {
-        let now = survey.sets();
+        let now: HashMap<i32, Set> = survey.sets().into_iter().map(|set| (set.id, set)).collect();
         for id in self.chosen.iter().map(|set| set.id).collect::<Vec<_>>() {
-            match now.iter().find(|set| set.id == id) {
+            match now.get(&id) {
                 Some(set) if !stale || survey.is_stale(set) => self.remove(survey, id),
                 Some(_) => self.failed.push(Refusal { id, reason: format!("set {id} is in use again") }),
                 // Gone is what was wanted.
