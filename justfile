@@ -7,15 +7,17 @@ _list:
 test *ARGS:
     cargo test {{ARGS}}
 
-# Clippy without a warning, atomics only through crates/sync, dependencies as deny.toml wants them
+# Format, clippy without a warning, atomics only through crates/sync, dependencies as deny.toml wants them
 lint:
-    cargo clippy --workspace --all-targets -- --deny warnings
+    cargo fmt --all --check
+    cargo clippy --all-targets -- --deny warnings
+    cargo clippy --package manyway-preload -- --deny warnings
     ! grep -rnE '(core|std)::sync::atomic' crates --include='*.rs' | grep -v '^crates/sync/'
     cargo deny check
 
-# Every named memory-ordering edge under loom's scheduler
-loom *ARGS:
-    RUSTFLAGS='--cfg loom' CARGO_TARGET_DIR=target/loom cargo test --release --package manyway-sync --package manyway-shm --package manyway-sem {{ARGS}}
+# The memory-ordering edges of one crate under loom's scheduler: just loom sem
+loom CRATE *ARGS:
+    RUSTFLAGS='--cfg loom' CARGO_TARGET_DIR=target/loom cargo test --release --package manyway-{{CRATE}} --test 'loom*' {{ARGS}}
 
 # One workload of the benchmarks, for example: just bench uncontended
 bench *ARGS:

@@ -19,9 +19,10 @@ fn main() {
         fail("crates/cli is not inside the workspace: build it from a checkout of the whole repository");
     };
     for name in CRATES {
-        let dir = root.join("crates").join(name);
-        println!("cargo::rerun-if-changed={}", dir.join("src").display());
-        println!("cargo::rerun-if-changed={}", dir.join("Cargo.toml").display());
+        let parts = ["src", "build.rs", "Cargo.toml"].map(|part| root.join("crates").join(name).join(part));
+        for part in parts.iter().filter(|part| part.exists()) {
+            println!("cargo::rerun-if-changed={}", part.display());
+        }
     }
     for file in ["Cargo.toml", "Cargo.lock"] {
         println!("cargo::rerun-if-changed={}", root.join(file).display());
@@ -54,7 +55,9 @@ fn build(root: &Path) -> PathBuf {
     }
     match cargo.status() {
         Ok(status) if status.success() => {}
-        Ok(status) => fail(&format!("building the library crates/preload failed ({status}); cargo's messages are above")),
+        Ok(status) => fail(&format!(
+            "building the library crates/preload failed ({status}): see cargo's messages"
+        )),
         Err(e) => fail(&format!("cannot run cargo to build crates/preload: {e}")),
     }
     target_dir.join(target).join("release").join("libmanyway.so")

@@ -10,9 +10,10 @@ use crate::exit::Failure;
 pub fn open_error(dir: &Path, error: &OpenError) -> Failure {
     let place = dir.display();
     let (what, advice) = match *error {
-        OpenError::Os(_, Errno::ENOENT) => {
-            (format!("there is no namespace in {place}"), "The first `manyway run` makes it; choose another with --dir or --ns.")
-        }
+        OpenError::Os(_, Errno::ENOENT) => (
+            format!("there is no namespace in {place}"),
+            "The first `manyway run` makes it; choose another with --dir or --ns.",
+        ),
         OpenError::Os(call, Errno::EACCES | Errno::EPERM) => (
             format!("no access to the namespace in {place} ({call})"),
             "A namespace is its owner's alone: become that user, or choose another with --dir or --ns.",

@@ -67,7 +67,11 @@ impl Sheet {
         if !self.text.is_empty() {
             self.text.push('\n');
         }
-        let line = if self.colour { format!("\x1b[1m{text}\x1b[0m") } else { text.into() };
+        let line = if self.colour {
+            format!("\x1b[1m{text}\x1b[0m")
+        } else {
+            text.into()
+        };
         self.line(line);
     }
 
@@ -107,7 +111,10 @@ pub struct Field {
 impl Field {
     /// A cell that should catch the eye: something dead or stuck.
     pub fn alarm(text: impl ToString, alarm: bool) -> Field {
-        Field { text: text.to_string(), alarm }
+        Field {
+            text: text.to_string(),
+            alarm,
+        }
     }
 
     fn into_cell(self) -> Cell {
@@ -118,7 +125,10 @@ impl Field {
 
 impl<T: ToString> From<T> for Field {
     fn from(value: T) -> Field {
-        Field { text: value.to_string(), alarm: false }
+        Field {
+            text: value.to_string(),
+            alarm: false,
+        }
     }
 }
 
@@ -138,10 +148,17 @@ mod tests {
     use super::*;
 
     fn sheet(width: Option<u16>, colour: bool) -> Sheet {
-        let mut sheet = Sheet { text: String::new(), width, colour };
+        let mut sheet = Sheet {
+            text: String::new(),
+            width,
+            colour,
+        };
         sheet.table(
             ["name", "n>"],
-            [[Field::from("a rather long name of something"), 7.into()], ["b".into(), Field::alarm(1234, true)]],
+            [
+                [Field::from("a rather long name of something"), 7.into()],
+                ["b".into(), Field::alarm(1234, true)],
+            ],
         );
         sheet
     }

@@ -22,8 +22,16 @@ impl Process {
     /// Looks at process `pid`.
     pub fn look(pid: u32) -> Process {
         let alive = is_alive(pid);
-        let comm = if alive { fs::read_to_string(format!("/proc/{pid}/comm")).ok() } else { None };
-        Process { pid, comm: comm.map(|name| printable(name.trim_end())), alive }
+        let comm = if alive {
+            fs::read_to_string(format!("/proc/{pid}/comm")).ok()
+        } else {
+            None
+        };
+        Process {
+            pid,
+            comm: comm.map(|name| printable(name.trim_end())),
+            alive,
+        }
     }
 }
 
@@ -39,7 +47,9 @@ impl std::fmt::Display for Process {
 
 /// Whether a process with this id lives: a zombie does not, a zombie leader whose threads go on does.
 pub fn is_alive(pid: u32) -> bool {
-    let Some(pid) = i32::try_from(pid).ok().and_then(Pid::from_raw) else { return false };
+    let Some(pid) = i32::try_from(pid).ok().and_then(Pid::from_raw) else {
+        return false;
+    };
     match pidfd_open(pid, PidfdFlags::empty()) {
         Ok(fd) => {
             let mut fds = [PollFd::new(&fd, PollFlags::IN)];
@@ -60,7 +70,10 @@ pub struct Names {
 impl Names {
     /// Knows the users, and no process yet.
     pub fn new() -> Names {
-        Names { processes: HashMap::new(), users: users(&fs::read_to_string("/etc/passwd").unwrap_or_default()) }
+        Names {
+            processes: HashMap::new(),
+            users: users(&fs::read_to_string("/etc/passwd").unwrap_or_default()),
+        }
     }
 
     /// The process with this id.

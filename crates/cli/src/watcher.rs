@@ -66,7 +66,11 @@ impl Duty {
             Some(arg) if arg == REMOVE => End::Remove,
             Some(_) => End::Stay,
         };
-        Some(Duty { dir: args.next()?.into(), reap, end })
+        Some(Duty {
+            dir: args.next()?.into(),
+            reap,
+            end,
+        })
     }
 
     /// The command line's arguments.
@@ -83,7 +87,11 @@ impl Duty {
             End::Remove => Some(REMOVE),
             End::Stay => Some(STAY),
         };
-        [Some(SUBCOMMAND), self.reap.then_some(REAP), end].into_iter().flatten().map(Into::into).collect()
+        [Some(SUBCOMMAND), self.reap.then_some(REAP), end]
+            .into_iter()
+            .flatten()
+            .map(Into::into)
+            .collect()
     }
 }
 
@@ -134,7 +142,13 @@ fn watch(duty: &Duty) -> io::Result<()> {
     let Ok(_lock) = lock(&duty.dir) else { return Ok(()) };
     // A descriptor for each process: the usual thousand is too few.
     let limit = getrlimit(Resource::Nofile);
-    let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
+    let _ = setrlimit(
+        Resource::Nofile,
+        Rlimit {
+            current: limit.maximum,
+            ..limit
+        },
+    );
     let engine = if duty.reap {
         Some(namespace::open(&duty.dir, &AS_IT_IS).map_err(|failure| io::Error::other(failure.what().to_owned()))?)
     } else {
@@ -159,8 +173,12 @@ fn watch(duty: &Duty) -> io::Result<()> {
 
 /// Becomes the watcher of the namespace in `dir`, unless there is one.
 fn lock(dir: &Path) -> io::Result<OwnedFd> {
-    let file =
-        OpenOptions::new().write(true).create(true).mode(0o600).custom_flags(libc::O_NOFOLLOW).open(dir.join(LOCK_FILE))?;
+    let file = OpenOptions::new()
+        .write(true)
+        .create(true)
+        .mode(0o600)
+        .custom_flags(libc::O_NOFOLLOW)
+        .open(dir.join(LOCK_FILE))?;
     flock(&file, FlockOperation::NonBlockingLockExclusive)?;
     Ok(file.into())
 }
@@ -168,7 +186,9 @@ fn lock(dir: &Path) -> io::Result<OwnedFd> {
 /// Removes those private namespaces in `dirs` whose watcher was killed and that nobody uses.
 pub fn remove_abandoned(dirs: &[PathBuf]) {
     for dir in dirs {
-        let (Ok(_lock), Ok(_closed)) = (lock(dir), Gate::try_close(dir)) else { continue };
+        let (Ok(_lock), Ok(_closed)) = (lock(dir), Gate::try_close(dir)) else {
+            continue;
+        };
         if users::find(dir).is_empty() {
             // What is left is tried again next time.
             let _ = fs::remove_dir_all(dir);
@@ -253,8 +273,10 @@ impl Watch {
         if self.watched().contains_key(&pid) {
             return;
         }
-        if let Some(pidfd) =
-            i32::try_from(pid).ok().and_then(Pid::from_raw).and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok())
+        if let Some(pidfd) = i32::try_from(pid)
+            .ok()
+            .and_then(Pid::from_raw)
+            .and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok())
         {
             let mut watched = self.watched();
             if !watched.contains_key(&pid)
@@ -290,7 +312,11 @@ mod tests {
     #[test]
     fn command_lines() {
         for (reap, end) in [(true, End::Leave), (true, End::Stay), (true, End::Remove), (false, End::Remove)] {
-            let duty = Duty { dir: "/a b".into(), reap, end };
+            let duty = Duty {
+                dir: "/a b".into(),
+                reap,
+                end,
+            };
             let args = std::iter::once("manyway".into()).chain(duty.to_args());
             assert_eq!(Duty::from_args(args), Some(duty));
         }

@@ -13,7 +13,9 @@ use rustix::fs::{FlockOperation, flock};
 
 /// Whether the namespace has a watcher: it holds a lock.
 fn is_watched(dir: &Path) -> bool {
-    let Ok(file) = File::open(dir.join("watcher.lock")) else { return false };
+    let Ok(file) = File::open(dir.join("watcher.lock")) else {
+        return false;
+    };
     flock(&file, FlockOperation::NonBlockingLockShared).is_err()
 }
 
@@ -39,7 +41,14 @@ fn a_static_program_is_refused() {
     let source = path.with_extension("c");
     fs::write(&source, "int main(void) { return 0; }\n").unwrap();
     let cc = std::env::var("CC").unwrap_or_else(|_| "cc".into());
-    assert!(Command::new(cc).args(["-static", "-o"]).args([&path, &source]).status().unwrap().success());
+    assert!(
+        Command::new(cc)
+            .args(["-static", "-o"])
+            .args([&path, &source])
+            .status()
+            .unwrap()
+            .success()
+    );
     let output = Namespace::new().output(&["run", "--", path.to_str().unwrap()]);
     assert_eq!(output.status.code(), Some(125));
     assert!(stderr(&output).contains("statically linked"), "{}", stderr(&output));
@@ -87,8 +96,14 @@ fn programs_share_the_semaphores_of_a_namespace_and_of_no_other() {
 fn what_the_program_starts_is_in_the_same_namespace() {
     let namespace = Namespace::new();
     let inner = env!("CARGO_BIN_EXE_manyway");
-    let shown =
-        namespace.ok(&["run", "--", "sh", "-c", "echo $MANYWAY_DIR; exec \"$0\" run -- sh -c 'echo $MANYWAY_DIR'", inner]);
+    let shown = namespace.ok(&[
+        "run",
+        "--",
+        "sh",
+        "-c",
+        "echo $MANYWAY_DIR; exec \"$0\" run -- sh -c 'echo $MANYWAY_DIR'",
+        inner,
+    ]);
     assert_eq!(shown, format!("{0}\n{0}\n", namespace.dir().display()));
     // One library, however often it is nested.
     let list = namespace.ok(&["run", "--", inner, "run", "--", "sh", "-c", "echo $LD_PRELOAD"]);
@@ -101,9 +116,10 @@ fn a_namespace_keeps_its_limits_and_fairness() {
     namespace.ok(&["run", "--limits", "250,32000,32,128", "--fairness", "barging", "--", "true"]);
     namespace.ok(&["run", "--", "true"]);
     namespace.ok(&["run", "--limits", "250,32000,32,128", "--fairness", "barging", "--", "true"]);
-    for (options, words) in
-        [(["--limits", "1,2,3,4"], "has the limits 250,32000,32,128"), (["--fairness", "strict"], "its fairness is barging")]
-    {
+    for (options, words) in [
+        (["--limits", "1,2,3,4"], "has the limits 250,32000,32,128"),
+        (["--fairness", "strict"], "its fairness is barging"),
+    ] {
         let output = namespace.output(&[&["run"], &options[..], &["--", "true"]].concat());
         assert_eq!(output.status.code(), Some(125));
         assert!(stderr(&output).contains(words), "{}", stderr(&output));

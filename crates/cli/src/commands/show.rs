@@ -88,5 +88,12 @@ pub fn run(args: &Show) -> Result<()> {
     let survey = Survey::open(&args.namespace)?;
     let detail = survey.detail(args.id)?;
     let cycles = survey.cycles(args.id);
-    emit(&Portrait { namespace: survey.dir().to_owned(), detail, cycles }, args.json)
+    emit(
+        &Portrait {
+            namespace: survey.dir().to_owned(),
+            detail,
+            cycles,
+        },
+        args.json,
+    )
 }
