@@ -53,6 +53,8 @@ fn build(root: &Path) -> PathBuf {
             cargo.env_remove(name);
         }
     }
+    // Every `manyway run` compares the library in the file system with the embedded one: no debug information, a tenth of the size.
+    cargo.env("CARGO_PROFILE_RELEASE_DEBUG", "none");
     match cargo.status() {
         Ok(status) if status.success() => {}
         Ok(status) => fail(&format!(

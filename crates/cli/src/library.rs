@@ -84,8 +84,11 @@ fn is_there(path: &Path) -> bool {
 }
 
 fn has_content(file: &mut File) -> bool {
-    let mut content = Vec::with_capacity(CONTENT.len());
-    file.read_to_end(&mut content).is_ok() && content == CONTENT
+    let mut buffer = [0; 16 << 10];
+    CONTENT.chunks(buffer.len()).all(|expected| {
+        let part = &mut buffer[..expected.len()];
+        file.read_exact(part).is_ok() && part == expected
+    })
 }
 
 /// Writes the library under another name and renames it, so that nobody ever loads a part of it.
