@@ -3,7 +3,7 @@
 //! A scenario's tests are `…::kernel` (its own assertions hold on the kernel), `…::engine` and `…::preload` (they hold on Manyway, and the
 //! trace is the kernel's), and, run by root, the same on an ordinary user's account: `…::kernel_user`, `…::user`, `…::preload_user`.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, OnceLock};
 
@@ -18,7 +18,18 @@ fn main() {
     args.test_threads.get_or_insert(8);
     let kernel = kernel_has_semaphores();
     let trials = all().flat_map(|s| variants(s).map(move |(name, backend, as_user)| trial(s, name, backend, as_user, kernel)));
-    libtest_mimic::run(&args, trials.collect()).exit();
+    let documented = Trial::test("semantics_md_lists_every_scenario", documented);
+    libtest_mimic::run(&args, trials.chain([documented]).collect()).exit();
+}
+
+/// docs/semantics.md names each scenario, and no test that does not exist.
+fn documented() -> Result<(), Failed> {
+    let page = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/semantics.md"))?;
+    let named: BTreeSet<&str> =
+        page.split('`').filter(|s| (s.starts_with("rule_") || s.starts_with("fault_")) && !s.contains(':')).collect();
+    let exist: BTreeSet<&str> = all().map(|s| s.name).collect();
+    let wrong: Vec<_> = named.symmetric_difference(&exist).collect();
+    if wrong.is_empty() { Ok(()) } else { Err(format!("named or existing only: {wrong:?}").into()) }
 }
 
 /// The backends and accounts a scenario is executed on.
