@@ -1,7 +1,7 @@
 //! One worker thread, as the test drives it.
 
 use std::cell::{Cell, RefCell};
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, ErrorKind};
 use std::os::unix::net::UnixStream;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
@@ -38,6 +38,7 @@ impl Agent {
         let mut line = String::new();
         stream.read_line(&mut line).unwrap_or_else(|e| panic!("worker {name} does not speak: {e}"));
         let identity = serde_json::from_str(&line).unwrap_or_else(|_| panic!("worker {name} ended at once"));
+        stream.get_ref().set_nonblocking(true).expect("a socket");
         Agent(Rc::new(Inner {
             name: name.to_owned(),
             identity,
@@ -47,6 +48,11 @@ impl Agent {
         }))
     }
 
+    /// The same worker under another name; this must be the only handle.
+    pub(crate) fn renamed(self, name: &str) -> Agent {
+        let inner = Rc::into_inner(self.0).expect("no other handle");
+        Agent(Rc::new(Inner { name: name.to_owned(), ..inner }))
+    }
     /// Its name in the trace.
     pub fn name(&self) -> &str {
         &self.0.name
@@ -79,18 +85,24 @@ impl Agent {
     }
     /// The answer, if it comes within this time.
     pub(crate) fn poll(&self, wait: Duration) -> Option<Reply> {
+        let line = self.line(wait)?;
+        assert!(!line.is_empty(), "worker {} ended", self.name());
+        self.0.pending.set(None);
+        Some(serde_json::from_slice(&line).expect("a reply"))
+    }
+    /// The next line, if it comes within this time; empty at the stream's end.
+    fn line(&self, wait: Duration) -> Option<Vec<u8>> {
+        let began = Instant::now();
         let mut stream = self.0.stream.borrow_mut();
         let mut partial = self.0.partial.borrow_mut();
-        stream.get_ref().set_read_timeout(Some(wait)).expect("a socket");
-        match stream.read_until(b'\n', &mut partial) {
-            Ok(0) => panic!("worker {} ended", self.name()),
-            Ok(_) => {
-                let reply = serde_json::from_slice(&partial).expect("a reply");
-                partial.clear();
-                self.0.pending.set(None);
-                Some(reply)
+        loop {
+            match stream.read_until(b'\n', &mut partial) {
+                Ok(_) => return Some(std::mem::take(&mut *partial)),
+                Err(e) if e.kind() == ErrorKind::WouldBlock => {}
+                Err(_) => return Some(Vec::new()),
             }
-            Err(_) => None,
+            // Not a timeout of the socket's: those are rounded up to a tick.
+            sys::wait_readable(stream.get_ref(), wait.checked_sub(began.elapsed())?);
         }
     }
     /// The answer to what was started, or None when it does not come.
@@ -103,17 +115,11 @@ impl Agent {
         self.start(command.clone());
         self.finish().unwrap_or_else(|| panic!("{} hangs in {command:?}", self.name()))
     }
-    /// True when the worker's stream has ended.
+    /// True when the worker's stream has ended, at the latest after a while.
     pub(crate) fn gone(&self) -> bool {
-        let began = Instant::now();
-        let mut stream = self.0.stream.borrow_mut();
-        stream.get_ref().set_read_timeout(Some(HANG)).expect("a socket");
-        let mut rest = Vec::new();
-        while began.elapsed() < HANG {
-            match stream.read_until(b'\n', &mut rest) {
-                Ok(0) => return true,
-                Err(e) if e.kind() == std::io::ErrorKind::ConnectionReset => return true,
-                _ => {}
+        while let Some(line) = self.line(HANG) {
+            if line.is_empty() {
+                return true;
             }
         }
         false

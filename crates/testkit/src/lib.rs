@@ -8,6 +8,7 @@ mod agent;
 mod backend;
 mod preload;
 mod protocol;
+pub mod random;
 pub mod scenarios;
 mod sys;
 mod worker;

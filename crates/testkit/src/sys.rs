@@ -204,6 +204,14 @@ pub fn exit_thread() -> ! {
     unreachable!("exit returns to nobody")
 }
 
+/// Waits until something can be read, or for so long.
+pub fn wait_readable(from: &impl AsRawFd, wait: std::time::Duration) {
+    let mut fd = libc::pollfd { fd: from.as_raw_fd(), events: libc::POLLIN, revents: 0 };
+    let ts = libc::timespec { tv_sec: wait.as_secs() as _, tv_nsec: wait.subsec_nanos().into() };
+    // SAFETY: one descriptor and a timeout, both live over the call.
+    unsafe { libc::ppoll(&raw mut fd, 1, &raw const ts, std::ptr::null()) };
+}
+
 /// Sends a signal to one thread.
 pub fn signal_thread(pid: i32, tid: i32, signal: i32) {
     // SAFETY: takes numbers only; `pid` is one of this test's workers, not yet waited for.

@@ -201,6 +201,11 @@ impl World {
         self.observer.as_ref().expect("started first")
     }
 
+    /// Gives a worker another name.
+    pub fn rename(&self, a: Agent, name: &str) -> Agent {
+        self.names.borrow_mut().insert(a.pid(), name.to_owned());
+        a.renamed(name)
+    }
     /// Name of the worker with this process id.
     pub fn who(&self, pid: i64) -> String {
         if pid == 0 {
