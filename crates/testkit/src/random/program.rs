@@ -67,7 +67,12 @@ impl Program {
         let sets: Vec<usize> = (0..r.usize(1..=2)).map(|_| r.usize(1..=4)).collect();
         // Some programs are of simple operations only: their sleepers have queues of their own.
         let simple_only = r.u8(0..4) == 0;
-        let steps = (0..r.usize(8..=40)).map(|_| Step { who: r.usize(0..64), act: act(&mut r, &sets, simple_only) }).collect();
+        let steps = (0..r.usize(8..=40))
+            .map(|_| Step {
+                who: r.usize(0..64),
+                act: act(&mut r, &sets, simple_only),
+            })
+            .collect();
         Program { workers, sets, steps }
     }
 }
@@ -82,10 +87,21 @@ fn act(r: &mut Rng, sets: &[usize], simple_only: bool) -> Act {
                 1..3 => Timeout::Long,
                 _ => Timeout::None,
             };
-            Act::Op { set, ops: ops(r, n, simple_only), timeout }
+            Act::Op {
+                set,
+                ops: ops(r, n, simple_only),
+                timeout,
+            }
         }
-        72..80 => Act::SetVal { set, num: r.u16(0..n), val: value(r) },
-        80..83 => Act::SetAll { set, vals: [(); 4].map(|()| value(r)) },
+        72..80 => Act::SetVal {
+            set,
+            num: r.u16(0..n),
+            val: value(r),
+        },
+        80..83 => Act::SetAll {
+            set,
+            vals: [(); 4].map(|()| value(r)),
+        },
         83..84 => Act::Remove { set },
         84..89 => Act::Signal,
         89..94 => Act::Kill,
@@ -105,7 +121,11 @@ fn value(r: &mut Rng) -> u16 {
 }
 
 fn ops(r: &mut Rng, n: u16, simple_only: bool) -> Vec<Op> {
-    let len = if simple_only { 1 } else { [1, 1, 1, 1, 2, 2, 2, 3, 4][r.usize(0..9)] };
+    let len = if simple_only {
+        1
+    } else {
+        [1, 1, 1, 1, 2, 2, 2, 3, 4][r.usize(0..9)]
+    };
     (0..len).map(|_| op(r, n)).collect()
 }
 

@@ -50,7 +50,17 @@ impl Stage {
         let world = World::new(setup);
         let helper = world.worker("helper");
         let (marks, text) = Default::default();
-        Stage { world, workers: Vec::new(), idle: Vec::new(), helper, sets: Vec::new(), text, marks, born: 0, clock: 0 }
+        Stage {
+            world,
+            workers: Vec::new(),
+            idle: Vec::new(),
+            helper,
+            sets: Vec::new(),
+            text,
+            marks,
+            born: 0,
+            clock: 0,
+        }
     }
 
     /// Carries out a program: what was seen after each step. Counts what happened in `marks`.
@@ -96,7 +106,9 @@ impl Stage {
 
     /// Index of the `who`th worker that sleeps, or that does not.
     fn pick(&self, who: usize, asleep: bool) -> Option<usize> {
-        let fit: Vec<usize> = (0..self.workers.len()).filter(|i| self.workers[*i].asleep.is_some() == asleep).collect();
+        let fit: Vec<usize> = (0..self.workers.len())
+            .filter(|i| self.workers[*i].asleep.is_some() == asleep)
+            .collect();
         (!fit.is_empty()).then(|| fit[who % fit.len()])
     }
 
@@ -125,7 +137,8 @@ impl Stage {
                 .map(|s| format!("{} by {} {}/{}", s[0], self.world.who(i64::from(s[1])), s[2], s[3]))
                 .collect();
             let used = self.helper.stat(*set).is_ok_and(|s| s.otime != 0);
-            self.text.push(format!("{}{}", sems.join(", "), if used { "" } else { " (unused)" }));
+            self.text
+                .push(format!("{}{}", sems.join(", "), if used { "" } else { " (unused)" }));
         }
         self.text.join(" | ")
     }
@@ -203,14 +216,25 @@ impl Stage {
 
     /// Who does what cannot sleep: a worker that is awake, or the helper.
     fn actor(&self, who: usize) -> Agent {
-        self.pick(who, false).map_or_else(|| self.helper.clone(), |i| self.workers[i].agent.clone())
+        self.pick(who, false)
+            .map_or_else(|| self.helper.clone(), |i| self.workers[i].agent.clone())
     }
 
     fn op(&mut self, who: usize, set: usize, ops: &[Op], timeout: Timeout) -> u32 {
         let set = set % self.sets.len();
         let s = self.sets[set];
-        let ops: Vec<Op> = ops.iter().map(|o| Op { num: o.num % s.n as u16, ..*o }).collect();
-        let slept_on = self.workers.iter().filter_map(|w| w.asleep.as_ref()).any(|a| a.set == set && a.ops.iter().any(|o| o.num == ops[0].num));
+        let ops: Vec<Op> = ops
+            .iter()
+            .map(|o| Op {
+                num: o.num % s.n as u16,
+                ..*o
+            })
+            .collect();
+        let slept_on = self
+            .workers
+            .iter()
+            .filter_map(|w| w.asleep.as_ref())
+            .any(|a| a.set == set && a.ops.iter().any(|o| o.num == ops[0].num));
         let Some(i) = self.pick(who, false) else {
             let ops: Vec<Op> = ops.into_iter().map(Op::nowait).collect();
             let ret = self.helper.op(s, &ops);
@@ -241,7 +265,11 @@ impl Stage {
                 _ => "complex sleeps",
             });
             self.clock += 1;
-            self.workers[i].asleep = Some(Asleep { since: self.clock, ops, set });
+            self.workers[i].asleep = Some(Asleep {
+                since: self.clock,
+                ops,
+                set,
+            });
             return 0;
         };
         self.text.push(format!("{} {set}{ops:?}: {:?}", agent.name(), reply.res()));
@@ -292,7 +320,9 @@ impl Stage {
         for i in 0..self.workers.len() {
             let Some(asleep) = &self.workers[i].asleep else { continue };
             let since = asleep.since;
-            let Some(reply) = self.world.settle(&self.workers[i].agent) else { continue };
+            let Some(reply) = self.world.settle(&self.workers[i].agent) else {
+                continue;
+            };
             if reply.res().is_ok() {
                 served += 1;
                 latest_served = latest_served.max(Some(since));
