@@ -19,6 +19,7 @@ pub const ALL: &[Scenario] = &[
     scenario("rule_13_exit_covers_many_sets", rule_13_exit_covers_many_sets),
     scenario("rule_14_exit_sets_pid", rule_14_exit_sets_pid),
     scenario("rule_14_exit_sets_otime", rule_14_exit_sets_otime),
+    scenario("rule_14_a_failed_call_leaves_a_record", rule_14_a_failed_call_leaves_a_record),
     scenario("rule_15_kill_undoes", rule_15_kill_undoes),
     scenario("rule_15_kill_of_a_sleeper", rule_15_kill_of_a_sleeper),
     scenario("rule_15_undo_of_a_granted_sleeper", rule_15_undo_of_a_granted_sleeper),
@@ -211,6 +212,18 @@ fn rule_14_exit_sets_otime(w: &World) {
         [true, true],
     );
     w.check("sem_ctime is not", [0, 1].map(|i| after[i].ctime == before[i].ctime), [true, true]);
+}
+
+fn rule_14_a_failed_call_leaves_a_record(w: &World) {
+    let [a, b] = w.workers(["A", "B"]);
+    let sets = [(); 3].map(|()| w.set(&b, 1));
+    w.check("would block", a.op(sets[0], &[dec(0, 1).undo().nowait()]), EAGAIN);
+    w.check("would block, without undo", a.op(sets[1], &[dec(0, 1).nowait()]), EAGAIN);
+    w.sleeps(&a, sets[2], &[dec(0, 1).undo()]);
+    w.kill(&a);
+    w.counts("nobody waits", sets[2], &[(0, 0)]);
+    let moved = sets.map(|s| b.stat(s).is_ok_and(|s| s.otime != 0));
+    w.check("sem_otime of those it used SEM_UNDO on", moved, [true, false, true]);
 }
 
 fn rule_15_kill_undoes(w: &World) {
