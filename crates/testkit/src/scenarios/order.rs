@@ -27,6 +27,7 @@ pub const ALL: &[Scenario] = &[
     scenario("rule_37_first_blocker_counts", rule_37_first_blocker_counts),
     scenario("rule_37_counts_move_with_the_blocker", rule_37_counts_move_with_the_blocker),
     scenario("rule_37_counts_of_mixed_operations", rule_37_counts_of_mixed_operations),
+    scenario("rule_37_counts_of_zero_only_calls", rule_37_counts_of_zero_only_calls),
     scenario("rule_56_setval_wakes", rule_56_setval_wakes),
     scenario(
         "rule_57_a_sleeper_that_leaves_unblocks_nobody",
@@ -311,6 +312,23 @@ fn rule_37_counts_of_mixed_operations(w: &World) {
     w.returns(&a, DONE);
     w.counts("C on its second", s, &[(0, 2)]);
     w.values("value", s, &[2]);
+}
+
+fn rule_37_counts_of_zero_only_calls(w: &World) {
+    let [a, b] = w.workers(["A", "B"]);
+    let s = w.set_of(&b, &[2, 0, 0]);
+    w.sleeps(&a, s, &[zero(1), zero(0)]);
+    w.counts("on [0]", s, &[(0, 1), (0, 0), (0, 0)]);
+    w.check("release [1]: it is not looked at again", b.op(s, &[inc(1, 1)]), DONE);
+    w.counts("on [0] still", s, &[(0, 1), (0, 0), (0, 0)]);
+    w.check("SETVAL, while [2] is 0", b.setval(s, 1, 1), DONE);
+    w.counts("on [1]", s, &[(0, 0), (0, 1), (0, 0)]);
+    w.check("take [1]", b.op(s, &[dec(1, 1)]), DONE);
+    w.counts("on [0] again", s, &[(0, 1), (0, 0), (0, 0)]);
+    w.check("SETVAL, and nothing is 0", b.set_all(s, &[1, 1, 1]), DONE);
+    w.counts("on [0] still", s, &[(0, 1), (0, 0), (0, 0)]);
+    w.check("[2] becomes 0", b.op(s, &[dec(2, 1)]), DONE);
+    w.counts("it is looked at", s, &[(0, 0), (0, 1), (0, 0)]);
 }
 
 fn rule_56_setval_wakes(w: &World) {
