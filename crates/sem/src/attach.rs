@@ -4,7 +4,7 @@ use manyway_shm::layout::*;
 use manyway_shm::region::ThreadRegion;
 use manyway_sync::atomic::{AtomicU32, AtomicU64, Ordering::*, compiler_fence};
 use manyway_sync::identity::Identity;
-use manyway_sync::{Errno, robust, sys};
+use manyway_sync::{Errno, sys};
 
 use crate::engine::Engine;
 use crate::slots::*;
@@ -27,6 +27,8 @@ pub struct Thread {
     pub(crate) outcome: AtomicU32,
     /// 1: the slot's page for several operations is allocated.
     pub(crate) ops_ready: AtomicU32,
+    /// Byte offset of the slot's control page.
+    pub(crate) ctl_at: AtomicU64,
     /// The robust word's region, kept over forks.
     region: ThreadRegion,
 }
@@ -42,6 +44,7 @@ impl Thread {
             sleeping: AtomicU32::new(0),
             outcome: AtomicU32::new(0),
             ops_ready: AtomicU32::new(0),
+            ctl_at: AtomicU64::new(0),
             region: ThreadRegion::new(),
         }
     }
@@ -123,12 +126,7 @@ impl Engine {
         }
         let slot = t.slot.load(Relaxed);
         let ctl = self.ctl(slot).ok_or(Errno::EIO)?;
-        Ok(Me {
-            slot,
-            ctl,
-            proc: self.wiped(wiped::PROC).load(Relaxed) as u32,
-            pid: self.wiped(wiped::PID).load(Relaxed) as u32,
-        })
+        Ok(Me { slot, ctl, proc: self.wiped(wiped::PROC).load(Relaxed) as u32, pid: self.wiped(wiped::PID).load(Relaxed) as u32 })
     }
 
     /// With a trampoline no handler gets here, so an open section was abandoned (asynchronous cancellation runs clean-up handlers on the
@@ -157,7 +155,8 @@ impl Engine {
 
     fn attach_process(&self) -> Result<(), Errno> {
         let pid = sys::getpid();
-        if self.epoch() != 0 {
+        // ATTACHED: pid and slot are written before the epoch.
+        if self.wiped(wiped::EPOCH).load(Acquire) != 0 {
             if self.wiped(wiped::PID).load(Relaxed) == pid as u64 {
                 self.wiped(wiped::PID_BITS).store(word::pid_bits(pid), Relaxed);
                 return Ok(());
@@ -169,11 +168,7 @@ impl Engine {
         while lock.compare_exchange(0, 1, Acquire, Relaxed).is_err() {
             sys::nap(20_000);
         }
-        let r = if self.epoch() == 0 {
-            self.attach_process_locked(pid)
-        } else {
-            Ok(())
-        };
+        let r = if self.epoch() == 0 { self.attach_process_locked(pid) } else { Ok(()) };
         lock.store(0, Release);
         r
     }
@@ -186,10 +181,7 @@ impl Engine {
                 let w = ProcWord(p.word.load(Acquire));
                 w.state() == SlotState::Live
                     && w.by() == pid
-                    && Identity {
-                        inode: p.inode.load(Relaxed),
-                        start: p.start.load(Relaxed),
-                    } == identity
+                    && Identity { inode: p.inode.load(Relaxed), start: p.start.load(Relaxed) } == identity
                     && identity != Identity::default()
             })
         });
@@ -200,7 +192,7 @@ impl Engine {
                     if let (Some(word), Some(ctl)) = (self.thread_word(slot), self.ctl(slot)) {
                         let w = ThreadWord(word.load(Acquire));
                         if w.state() == SlotState::Live && w.by() == i {
-                            ctl.robust.fetch_or(robust::OWNER_DIED, AcqRel);
+                            mark_gone(word, w, ctl);
                         }
                     }
                 }
@@ -240,6 +232,7 @@ impl Engine {
             p.thread_hint.store(slot + 1, Relaxed);
         }
         t.slot.store(slot, Relaxed);
+        t.ctl_at.store(self.thread_at(slot).ok_or(Errno::EIO)? + PAGE, Relaxed);
         t.ops_ready.store(0, Relaxed);
         t.sleeping.store(0, Relaxed);
         t.epoch.store(epoch, Relaxed);

@@ -9,7 +9,7 @@ use crate::attach::{Me, Thread};
 use crate::engine::Engine;
 use crate::journal::{self, Fin, Kind, Step};
 use crate::set::SetRef;
-use crate::wake::{Journal, Wakes};
+use crate::wake::{Journal, Wakes, commit};
 use crate::word;
 
 /// What GETNCNT and GETZCNT count.
@@ -123,8 +123,11 @@ impl Engine {
         (n, dead)
     }
 
-    /// SETVAL: ERANGE even for a bad id; then the id; then the number before EACCES.
+    /// SETVAL: a negative id, then ERANGE even for an unknown one; then the id; then the number before EACCES.
     pub(crate) fn set_val(&self, t: &Thread, id: i32, num: i32, val: i32) -> Result<(), Errno> {
+        if id < 0 {
+            return Err(Errno::EINVAL);
+        }
         if !(0..=SEMVMX).contains(&val) {
             return Err(Errno::ERANGE);
         }
@@ -138,16 +141,8 @@ impl Engine {
         let num = num as u16;
         self.bury_all(t, &set, [num].into_iter());
         self.with_cells(t, &set, [num], |me, wakes| {
-            me.ctl.fin.store(
-                Fin {
-                    value: val,
-                    adj: None,
-                    pid: me.pid,
-                }
-                .bits(),
-                Relaxed,
-            );
-            me.ctl.step.store(Step::SetVal { num }.bits(), Release); // STEP-COMMIT
+            me.ctl.fin.store(Fin { value: val, adj: None, pid: me.pid }.bits(), Relaxed);
+            commit(&me.ctl.step, Step::SetVal { num }.bits()); // STEP-COMMIT
             self.apply_step(me.ctl, &set, wakes);
             self.scan_set(me.slot, me.ctl, &set, [(num, true)].into_iter(), wakes);
         })
@@ -186,16 +181,8 @@ impl Engine {
             for ((_, cell), v) in set.cells().zip(vals) {
                 cell.staged.store(journal::staged(0, *v as i32, None), Relaxed);
             }
-            me.ctl.fin.store(
-                Fin {
-                    value: 0,
-                    adj: None,
-                    pid: me.pid,
-                }
-                .bits(),
-                Relaxed,
-            );
-            me.ctl.head.store(journal::head(Kind::SetAllCommit, set.page(), 0), Release);
+            me.ctl.fin.store(Fin { value: 0, adj: None, pid: me.pid }.bits(), Relaxed);
+            commit(&me.ctl.head, journal::head(Kind::SetAllCommit, set.page(), 0));
             self.apply_setall(me.slot, me.ctl, &set);
             self.scan_all(me.slot, me.ctl, &set, wakes);
         })
@@ -214,7 +201,7 @@ impl Engine {
             }
         }
         set.head.ctime.store(clock::realtime_secs(), Relaxed);
-        ctl.head.store(journal::head(Kind::Set, set.page(), 0), Release);
+        commit(&ctl.head, journal::head(Kind::Set, set.page(), 0));
         for (_, cell) in set.cells() {
             cell.staged.store(0, Relaxed);
         }
@@ -222,11 +209,7 @@ impl Engine {
 
     pub(crate) fn status(&self, set: &SetRef<'_>) -> SetStat {
         let h = set.head;
-        let otime = set
-            .cells()
-            .map(|(_, c)| word::stamped(c.otime.load(Relaxed), set.tag))
-            .max()
-            .unwrap_or(0);
+        let otime = set.cells().map(|(_, c)| word::stamped(c.otime.load(Relaxed), set.tag)).max().unwrap_or(0);
         SetStat {
             id: set.id(),
             key: h.key.load(Relaxed) as i32,
@@ -247,20 +230,19 @@ impl Engine {
         if !self.permits(&set, 0o444) {
             return Err(Errno::EACCES);
         }
-        self.bury_all(t, &set, nums(&set));
+        // Also those who hold nothing: their end moves sem_otime of every set they have a record for.
+        self.reap_processes(t, None);
         Ok(self.status(&set))
     }
 
     pub(crate) fn stat_by_index(&self, t: &Thread, index: i32, any: bool) -> Result<SetStat, Errno> {
         // A whole id works too: the kernel masks it.
-        let (_, set) = self
-            .set_of_index(index as u32 & (MAX_SETS - 1))
-            .filter(|_| index >= 0)
-            .ok_or(Errno::EINVAL)?;
+        let (_, set) = self.set_of_index(index as u32 & (MAX_SETS - 1)).filter(|_| index >= 0).ok_or(Errno::EINVAL)?;
         if !any && !self.permits(&set, 0o444) {
             return Err(Errno::EACCES);
         }
-        self.bury_all(t, &set, nums(&set));
+        // Also those who hold nothing: their end moves sem_otime of every set they have a record for.
+        self.reap_processes(t, None);
         Ok(self.status(&set))
     }
 
@@ -284,9 +266,7 @@ impl Engine {
 
     pub(crate) fn sem_info(&self) -> SemInfo {
         let (h, l) = (self.arena.header(), self.limits());
-        let highest = (0..h.ids_ready.load(Acquire).min(MAX_SETS))
-            .rev()
-            .find(|&i| self.set_of_index(i).is_some());
+        let highest = (0..h.ids_ready.load(Acquire).min(MAX_SETS)).rev().find(|&i| self.set_of_index(i).is_some());
         SemInfo {
             msl: l.msl as i32,
             mns: l.mns as i32,

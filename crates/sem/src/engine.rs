@@ -47,6 +47,8 @@ pub struct Engine {
     /// What a fork child must find zeroed: see `attach::wiped`.
     pub(crate) wiped: WipedPage,
     limits: Limits,
+    /// `ids_ready` as last seen: its own line is written by who makes sets.
+    pub(crate) ids_known: AtomicU32,
     /// Effective user id, or unknown.
     pub(crate) euid: AtomicU32,
     /// Permission verdicts: see `perm`.
@@ -61,6 +63,7 @@ impl Engine {
         let wiped = WipedPage::new().map_err(|e| OpenError::Os("cannot map a page that a fork wipes", e))?;
         Ok(Engine {
             limits: arena.limits(),
+            ids_known: AtomicU32::new(0),
             arena,
             wiped,
             euid: AtomicU32::new(perm::UNKNOWN),
@@ -86,9 +89,12 @@ impl Engine {
     #[inline]
     pub fn semop(&self, t: &Thread, id: i32, ops: &[SemBuf], timeout: Option<Timespec>) -> Result<(), Errno> {
         if let ([op], None) = (ops, timeout)
-            && let Ok(set) = self.set_of_id(id)
-            && self.permits(&set, if op.op == 0 { 0o444 } else { 0o222 })
-            && self.fast_one(t, &set, *op)
+            && self.fast_id(t, id, *op)
+        {
+            return Ok(());
+        }
+        if let ([a, b], None) = (ops, timeout)
+            && self.fast_pair(t, id, *a, *b)
         {
             return Ok(());
         }

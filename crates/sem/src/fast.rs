@@ -3,6 +3,7 @@
 //!
 //! Each returns false when the call must take the slow path; nothing has been changed then.
 
+use manyway_shm::View;
 use manyway_shm::layout::*;
 use manyway_sync::atomic::{AtomicI16, Ordering::*};
 use manyway_sync::clock;
@@ -12,8 +13,8 @@ use crate::attach::{Thread, wiped};
 use crate::engine::Engine;
 use crate::journal::{self, Fin, Kind};
 use crate::lock::CellLock;
-use crate::set::SetRef;
-use crate::wake::Journal;
+use crate::set::{INDEX_BITS, IdEntry, SetRef};
+use crate::wake::{Journal, commit};
 use crate::word;
 
 /// The largest call that the fast path for several semaphores takes.
@@ -40,7 +41,7 @@ pub fn plain(cell: &Cell, tag: u32, pid_bits: u64, op: i32) -> bool {
     let mut w = cell.word.load(Acquire);
     // Until an operation has stamped this incarnation, the stamp must not be lost to a death behind the CAS (programs wait for a first
     // sem_otime): the slow path stamps within a step.
-    if word::stamped(cell.otime.load(Relaxed), tag) == 0 {
+    if word::tag(cell.otime.load(Relaxed)) != tag {
         return false;
     }
     loop {
@@ -49,7 +50,7 @@ pub fn plain(cell: &Cell, tag: u32, pid_bits: u64, op: i32) -> bool {
             return false;
         }
         let new = word::tag_bits(tag) | pid_bits | value as u64;
-        if new == w {
+        if op == 0 && new == w {
             // A zero operation after another one of the same process writes nothing.
             stamp_time(cell, tag);
             return true;
@@ -88,7 +89,7 @@ pub fn undo(cell: &Cell, adj: &AtomicI16, by: &Doer<'_>, set_page: u32, tag: u32
         return false;
     }
     ctl.tag.store(tag, Relaxed);
-    ctl.head.store(journal::head(Kind::UndoIntent, set_page, op.num), Release);
+    commit(&ctl.head, journal::head(Kind::UndoIntent, set_page, op.num));
     if cell.word.compare_exchange(w, word::lock(w, slot), AcqRel, Relaxed).is_err() {
         return false;
     }
@@ -99,16 +100,8 @@ pub fn undo(cell: &Cell, adj: &AtomicI16, by: &Doer<'_>, set_page: u32, tag: u32
         return false;
     }
     let new = new as i16;
-    ctl.fin.store(
-        Fin {
-            value,
-            adj: Some(new),
-            pid,
-        }
-        .bits(),
-        Relaxed,
-    );
-    ctl.head.store(journal::head(Kind::UndoCommit, set_page, op.num), Release);
+    ctl.fin.store(Fin { value, adj: Some(new), pid }.bits(), Relaxed);
+    commit(&ctl.head, journal::head(Kind::UndoCommit, set_page, op.num));
     adj.store(new, Relaxed);
     let h = cell.holders.load(Relaxed);
     let now = word::holders::changed(h, proc, was as i32, new as i32);
@@ -121,35 +114,112 @@ pub fn undo(cell: &Cell, adj: &AtomicI16, by: &Doer<'_>, set_page: u32, tag: u32
     true
 }
 
+/// A free cell, locked by the doer; None when it is not free, or the operation cannot proceed: nothing is changed then.
+#[inline(always)]
+fn lock_free(cell: &Cell, tag: u32, slot: u32, op: i16) -> Option<(u64, i32)> {
+    let w = cell.word.load(Relaxed);
+    let value = word::value(w) + op as i32;
+    if !word::is_free(w, tag) || value as u32 > SEMVMX as u32 || (op == 0 && value != 0) {
+        return None;
+    }
+    cell.word.compare_exchange(w, word::lock(w, slot), AcqRel, Relaxed).is_ok().then_some((w, value)) // CELL-LOCK
+}
+
+/// Two plain operations on two cells, all or nothing. The doer's head says MultiIntent.
+#[inline(always)]
+fn pair(ca: &Cell, cb: &Cell, by: &Doer<'_>, page: u32, tag: u32, a: SemBuf, b: SemBuf) -> bool {
+    let Some((wa, va)) = lock_free(ca, tag, by.slot, a.op) else { return false };
+    let Some((_, vb)) = lock_free(cb, tag, by.slot, b.op) else {
+        ca.word.store(wa, Release);
+        return false;
+    };
+    ca.staged.store(journal::staged(0, va, None), Relaxed);
+    cb.staged.store(journal::staged(0, vb, None), Relaxed);
+    commit(&by.ctl.head, journal::head(Kind::MultiCommit, page, 0));
+    let now = word::stamp(tag, clock::realtime_secs());
+    for (cell, value) in [(ca, va), (cb, vb)] {
+        if cell.otime.load(Relaxed) != now {
+            cell.otime.store(now, Relaxed);
+        }
+        count(cell);
+        cell.word.store(word::tag_bits(tag) | word::pid_bits(by.pid) | value as u64, Release);
+    }
+    true
+}
+
 impl Engine {
-    /// One operation; true when it is done.
-    #[inline]
-    pub(crate) fn fast_one(&self, t: &Thread, set: &SetRef<'_>, op: SemBuf) -> bool {
-        let Some(cell) = set.cell(op.num as u32) else { return false };
+    /// Finds a set by its id and checks that the caller, as its owner, may do what `want` says (4 read, 2 alter). None: the slow path
+    /// decides.
+    #[inline(always)]
+    fn fast_set(&self, view: View<'_>, id: i32, want: u32) -> Option<Found> {
+        let index = id as u32 & (MAX_SETS - 1);
+        if index >= self.ids_known.load(Relaxed) {
+            return None;
+        }
+        let e = IdEntry(view.id(index).load(Acquire)); // ID-PUBLISH
+        if e.0 == 0 || e.seq() != id as u32 >> INDEX_BITS {
+            return None;
+        }
+        let head = view.at::<SetHead>(e.at())?;
+        self.owner_permits(head, want).then_some(Found { at: e.at(), tag: e.tag(), index, nsems: head.nsems.load(Relaxed) })
+    }
+
+    /// One operation of a call that names its set by id; true when it is done. All that the C library's call does when nothing is in the
+    /// way: four lines are read (the id table's, the set's head, the cell, the page that a fork wipes), one is written.
+    #[inline(always)]
+    pub(crate) fn fast_id(&self, t: &Thread, id: i32, op: SemBuf) -> bool {
+        let view = self.arena.view();
+        let Some(set) = self.fast_set(view, id, if op.op == 0 { 4 } else { 2 }) else { return false };
+        let Some(cell) = set.cell(view, op.num) else { return false };
+        if op.flg as i32 & SEM_UNDO != 0 {
+            return self.fast_undo(t, cell, (set.at / PAGE) as u32, set.index, set.tag, op);
+        }
         let pid_bits = self.wiped(wiped::PID_BITS).load(Relaxed);
-        if pid_bits == 0 {
-            return false;
+        pid_bits != 0 && plain(cell, set.tag, pid_bits, op.op as i32)
+    }
+
+    /// The calling thread as the one who operates, if it is attached and in no section.
+    #[inline(always)]
+    fn doer<'e>(&self, t: &Thread, view: View<'e>) -> Option<Doer<'e>> {
+        let pid_bits = self.wiped(wiped::PID_BITS).load(Relaxed);
+        if pid_bits == 0 || t.epoch.load(Relaxed) != self.epoch() || t.in_section.load(Relaxed) != 0 {
+            return None;
         }
-        if op.flg as i32 & SEM_UNDO == 0 {
-            return plain(cell, set.tag, pid_bits, op.op as i32);
-        }
-        if t.epoch.load(Relaxed) != self.epoch() || t.in_section.load(Relaxed) != 0 {
-            return false;
-        }
-        let (slot, proc) = (t.slot.load(Relaxed), self.wiped(wiped::PROC).load(Relaxed) as u32);
-        let Some(ctl) = self.ctl(slot) else { return false };
+        let ctl = view.at::<ThreadCtl>(t.ctl_at.load(Relaxed))?;
+        Some(Doer { ctl, slot: t.slot.load(Relaxed), pid: word::pid(pid_bits), proc: self.wiped(wiped::PROC).load(Relaxed) as u32 })
+    }
+
+    /// One operation with SEM_UNDO; true when it is done.
+    #[inline(never)]
+    pub(crate) fn fast_undo(&self, t: &Thread, cell: &Cell, page: u32, index: u32, tag: u32, op: SemBuf) -> bool {
+        let view = self.arena.view();
+        let Some(by) = self.doer(t, view) else { return false };
         // The record is this process's own and goes only with the set, whose removal needs the cell that `undo` locks by its tag.
-        let Some(adj) = self.record(proc, set.index, set.tag).and_then(|r| self.adj(r, op.num)) else {
-            return false;
-        };
+        let Some(adj) = Self::own_adjustment(view, by.proc, index, tag, op.num) else { return false };
         self.enter(t);
-        let by = Doer {
-            ctl,
-            slot,
-            pid: word::pid(pid_bits),
-            proc,
-        };
-        let done = undo(cell, adj, &by, set.page(), set.tag, op);
+        let done = undo(cell, adj, &by, page, tag, op);
+        self.leave(t);
+        done
+    }
+
+    /// Two operations on two semaphores, without SEM_UNDO; true when they are done. Both are locked (ascending), both staged, then one
+    /// store commits them.
+    #[inline(never)]
+    pub(crate) fn fast_pair(&self, t: &Thread, id: i32, first: SemBuf, second: SemBuf) -> bool {
+        let view = self.arena.view();
+        let (a, b) = if first.num < second.num { (first, second) } else { (second, first) };
+        if a.num == b.num || (a.flg | b.flg) as i32 & SEM_UNDO != 0 {
+            return false;
+        }
+        let want = if a.op | b.op == 0 { 4 } else { 2 };
+        let Some(set) = self.fast_set(view, id, want) else { return false };
+        let (Some(ca), Some(cb), Some(by)) = (set.cell(view, a.num), set.cell(view, b.num), self.doer(t, view)) else { return false };
+        let page = (set.at / PAGE) as u32;
+        self.enter(t);
+        by.ctl.tag.store(set.tag, Relaxed);
+        by.ctl.fin.store(Fin { value: 0, adj: None, pid: by.pid }.bits(), Relaxed);
+        commit(&by.ctl.head, journal::head(Kind::MultiIntent, page, 0)); // HEAD-FIRST
+        let done = pair(ca, cb, &by, page, set.tag, a, b);
         self.leave(t);
         done
     }
@@ -171,22 +241,13 @@ impl Engine {
         let locked = few.lock(self, slot, set);
         let done = locked == few.n && few.evaluate(self, set, ops, proc);
         if done {
-            ctl.fin.store(
-                Fin {
-                    value: 0,
-                    adj: None,
-                    pid: word::pid(pid_bits),
-                }
-                .bits(),
-                Relaxed,
-            );
+            ctl.fin.store(Fin { value: 0, adj: None, pid: word::pid(pid_bits) }.bits(), Relaxed);
             for c in few.cells() {
                 if let Some(cell) = set.cell(c.num as u32) {
-                    cell.staged
-                        .store(journal::staged(0, c.value, c.undo.then_some(c.adj as i16)), Relaxed);
+                    cell.staged.store(journal::staged(0, c.value, c.undo.then_some(c.adj as i16)), Relaxed);
                 }
             }
-            ctl.head.store(journal::head(Kind::MultiCommit, set.page(), 0), Release);
+            commit(&ctl.head, journal::head(Kind::MultiCommit, set.page(), 0));
         }
         for c in &few.cells()[..locked] {
             let Some(cell) = set.cell(c.num as u32) else { continue };
@@ -212,6 +273,25 @@ impl Engine {
     }
 }
 
+/// A set found by id.
+#[derive(Clone, Copy)]
+struct Found {
+    at: u64,
+    tag: u32,
+    index: u32,
+    nsems: u32,
+}
+
+impl Found {
+    #[inline(always)]
+    fn cell<'e>(&self, view: View<'e>, num: u16) -> Option<&'e Cell> {
+        if num as u32 >= self.nsems {
+            return None;
+        }
+        view.at(self.at + size_of::<SetHead>() as u64 + num as u64 * size_of::<Cell>() as u64)
+    }
+}
+
 /// A cell of a small multi-operation.
 #[derive(Clone, Copy, Default)]
 struct FewCell {
@@ -233,11 +313,7 @@ struct Few {
 
 impl Few {
     fn plan(ops: &[SemBuf]) -> Option<Few> {
-        let mut few = Few {
-            cells: [FewCell::default(); FEW],
-            n: 0,
-            needs_record: false,
-        };
+        let mut few = Few { cells: [FewCell::default(); FEW], n: 0, needs_record: false };
         for op in ops {
             let undo = op.flg as i32 & SEM_UNDO != 0;
             few.needs_record |= undo;
@@ -250,11 +326,7 @@ impl Few {
                 continue;
             }
             few.cells.copy_within(at..few.n, at + 1);
-            few.cells[at] = FewCell {
-                num: op.num,
-                undo,
-                ..FewCell::default()
-            };
+            few.cells[at] = FewCell { num: op.num, undo, ..FewCell::default() };
             few.n += 1;
         }
         Some(few)

@@ -31,12 +31,7 @@ impl Engine {
             for (num, _) in set.cells() {
                 let adj = self.adjustment(proc, &set, num);
                 if adj != 0 {
-                    f(Holder {
-                        pid: w.by(),
-                        num,
-                        adj: adj as i16,
-                        alive,
-                    });
+                    f(Holder { pid: w.by(), num, adj: adj as i16, alive });
                 }
             }
         }

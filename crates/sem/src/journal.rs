@@ -47,11 +47,7 @@ pub const fn head(kind: Kind, page: u32, num: u16) -> u64 {
 }
 /// The parts of `head`; an unknown kind reads as idle.
 pub fn parse_head(h: u64) -> (Kind, u32, u16) {
-    (
-        KINDS.get((h & 0xff) as usize).copied().unwrap_or(Kind::Idle),
-        (h >> 32) as u32,
-        (h >> 16) as u16,
-    )
+    (KINDS.get((h & 0xff) as usize).copied().unwrap_or(Kind::Idle), (h >> 32) as u32, (h >> 16) as u16)
 }
 
 /// Final value, adjustment and pid of one cell: {has adjustment 1 | pid 22 (32..) | adjustment 16 | value 15}.
@@ -78,11 +74,7 @@ impl Fin {
     /// From a word.
     pub const fn parse(w: u64) -> Fin {
         let adj = if w >> 63 == 1 { Some((w >> 16) as u16 as i16) } else { None };
-        Fin {
-            value: (w & 0x7fff) as i32,
-            adj,
-            pid: (w >> 32) as u32 & 0x3f_ffff,
-        }
+        Fin { value: (w & 0x7fff) as i32, adj, pid: (w >> 32) as u32 & 0x3f_ffff }
     }
 }
 
@@ -145,11 +137,7 @@ impl Step {
     /// From a word.
     pub const fn parse(w: u64) -> Step {
         let slot = (w >> 2) as u32 & 0x1_ffff;
-        let sleeper = if slot == 0 {
-            None
-        } else {
-            Some((slot - 1, (w >> 35) as u32 & 0xfff_ffff))
-        };
+        let sleeper = if slot == 0 { None } else { Some((slot - 1, (w >> 35) as u32 & 0xfff_ffff)) };
         let num = (w >> 19) as u16;
         match w & 3 {
             1 => Step::One { num, sleeper },
@@ -170,21 +158,12 @@ mod tests {
             assert_eq!(parse_head(head(kind, 0x3ff_ffff, 65469)), (kind, 0x3ff_ffff, 65469));
         }
         for adj in [None, Some(-32768), Some(32767), Some(0)] {
-            let f = Fin {
-                value: 32767,
-                adj,
-                pid: 0x3f_ffff,
-            };
+            let f = Fin { value: 32767, adj, pid: 0x3f_ffff };
             assert_eq!(Fin::parse(f.bits()), f);
             assert_eq!(parse_staged(staged(u32::MAX, 32767, adj)), (u32::MAX, 32767, adj));
         }
         for sleeper in [None, Some((65535, 0xfff_ffff)), Some((0, 0))] {
-            for s in [
-                Step::One { num: 65535, sleeper },
-                Step::Many { sleeper },
-                Step::SetVal { num: 3 },
-                Step::None,
-            ] {
+            for s in [Step::One { num: 65535, sleeper }, Step::Many { sleeper }, Step::SetVal { num: 3 }, Step::None] {
                 assert_eq!(Step::parse(s.bits()), s);
             }
         }

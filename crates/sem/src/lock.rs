@@ -42,11 +42,7 @@ impl Patience {
             return;
         }
         let naps = self.rounds - SPINS;
-        let gone = if naps.is_multiple_of(NAPS_BEFORE_DOUBT) {
-            engine.context_gone_for_certain(owner)
-        } else {
-            engine.context_gone(owner)
-        };
+        let gone = if naps.is_multiple_of(NAPS_BEFORE_DOUBT) { engine.context_gone_for_certain(owner) } else { engine.context_gone(owner) };
         if gone && engine.release_locks(owner, by) {
             return;
         }

@@ -128,9 +128,13 @@ pub fn withdraw(ctl: &ThreadCtl, s: u32) -> bool {
     }
 }
 
-/// The thread is about to sleep. False: something happened; look again.
+/// The thread is about to sleep. False: something happened, it must not; look again. (A zero-sleeper that was completed before it parked
+/// is not waked: only who parked is.)
 pub fn park(ctl: &ThreadCtl, s: u32) -> bool {
-    ctl.state.compare_exchange(queued(s), parked(s), AcqRel, Acquire).is_ok()
+    match ctl.state.compare_exchange(queued(s), parked(s), AcqRel, Acquire) {
+        Ok(_) => true,
+        Err(w) => w == parked(s),
+    }
 }
 
 /// Makes the thread look again without taking it out. True: it had parked and must be woken.

@@ -3,6 +3,7 @@
 //! The user id is cached in the engine and verdicts per set incarnation and mode generation; [`Engine::forget_credentials`] drops both
 //! when the process changes who it is.
 
+use manyway_shm::layout::SetHead;
 use manyway_sync::atomic::Ordering::*;
 use manyway_sync::sys::{self, cap};
 
@@ -24,12 +25,18 @@ impl Engine {
         }
     }
 
+    /// True when the caller is the set's owner and the owner may do what the mode bits `want` (4 read, 2 alter) say. No system call.
+    #[inline(always)]
+    pub(crate) fn owner_permits(&self, head: &SetHead, want: u32) -> bool {
+        // An unknown user id equals no owner's: IPC_SET refuses it.
+        self.euid.load(Relaxed) == head.uid.load(Relaxed) && head.mode.load(Relaxed) >> 6 & want == want
+    }
+
     /// True when the caller may access the set as `flag`'s mode bits ask (any of the three triples).
     #[inline]
     pub(crate) fn permits(&self, set: &SetRef<'_>, flag: u32) -> bool {
         let want = (flag >> 6 | flag >> 3 | flag) & 7;
-        let (euid, mode) = (self.euid.load(Relaxed), set.head.mode.load(Relaxed));
-        if euid != UNKNOWN && euid == set.head.uid.load(Relaxed) && want & !(mode >> 6) == 0 {
+        if self.owner_permits(set.head, want) {
             return true;
         }
         self.permits_slow(set, want)
@@ -54,11 +61,7 @@ impl Engine {
         } else {
             mode
         } & 7;
-        let granted = if want & !granted != 0 && sys::has_capability(cap::IPC_OWNER) {
-            7
-        } else {
-            granted
-        };
+        let granted = if want & !granted != 0 && sys::has_capability(cap::IPC_OWNER) { 7 } else { granted };
         slot.store(key | granted as u64, Relaxed);
         want & !granted == 0
     }

@@ -2,7 +2,7 @@
 //! [`Engine::rebuild`] makes them anew after a death.
 
 use manyway_shm::layout::*;
-use manyway_sync::atomic::Ordering::*;
+use manyway_sync::atomic::{Ordering::*, fence};
 
 use crate::abi::SemBuf;
 use crate::engine::Engine;
@@ -28,10 +28,7 @@ pub(crate) enum Where {
 
 impl Where {
     fn parse(w: u32) -> Where {
-        [Where::Nowhere, Where::Zero, Where::Alter, Where::SetAlter, Where::SetConst]
-            .get(w as usize)
-            .copied()
-            .unwrap_or(Where::Nowhere)
+        [Where::Nowhere, Where::Zero, Where::Alter, Where::SetAlter, Where::SetConst].get(w as usize).copied().unwrap_or(Where::Nowhere)
     }
 }
 
@@ -41,11 +38,7 @@ pub(crate) fn pack(op: SemBuf) -> u64 {
 }
 /// And back.
 pub(crate) fn unpack(w: u64) -> SemBuf {
-    SemBuf {
-        num: w as u16,
-        op: (w >> 16) as u16 as i16,
-        flg: (w >> 32) as u16 as i16,
-    }
+    SemBuf { num: w as u16, op: (w >> 16) as u16 as i16, flg: (w >> 32) as u16 as i16 }
 }
 
 impl Engine {
@@ -221,11 +214,7 @@ impl Engine {
         }
         for slot in 0..self.threads_high() {
             let Some(ctl) = self.ctl(slot) else { continue };
-            let s = ctl.state.load(Acquire);
-            let here = ctl.set.load(Relaxed) == set.page() && ctl.set_tag.load(Relaxed) == set.tag;
-            if node::state(s) != node::State::Queued || !here {
-                continue;
-            }
+            let Some(seq) = self.asleep_here(set, ctl) else { continue };
             let (op, nops) = (unpack(ctl.op.load(Relaxed)), ctl.nops.load(Relaxed));
             let simple = nops == 1;
             if simple {
@@ -234,6 +223,11 @@ impl Engine {
                     continue;
                 }
             } else if only.is_some() {
+                continue;
+            }
+            // The fields are this sleep's only if it is still the same one (who sleeps elsewhere writes them without our lock).
+            fence(Acquire);
+            if !node::is_queued(ctl, seq) {
                 continue;
             }
             ctl.linked.store(Where::Nowhere as u32, Relaxed);
@@ -246,6 +240,13 @@ impl Engine {
                 self.count_complex(set, slot, ctl, true);
             }
         }
+    }
+
+    /// The sequence number of a node that sleeps on this set.
+    pub(crate) fn asleep_here(&self, set: &SetRef<'_>, ctl: &ThreadCtl) -> Option<u32> {
+        let s = ctl.state.load(Acquire); // NODE-PUBLISH
+        let here = ctl.set.load(Relaxed) == set.page() && ctl.set_tag.load(Relaxed) == set.tag;
+        (node::state(s) == node::State::Queued && here).then_some(node::seq(s))
     }
 
     /// Where a sleeper belongs.

@@ -3,7 +3,6 @@
 
 use manyway_shm::layout::*;
 use manyway_sync::atomic::{AtomicU64, Ordering::*};
-use manyway_sync::robust;
 
 use crate::attach::{Me, Thread};
 use crate::engine::Engine;
@@ -83,8 +82,7 @@ impl Engine {
             a.store(adj, Relaxed);
             self.recount_holders(set, num, cell);
         }
-        cell.otime
-            .store(word::stamp(set.tag, manyway_sync::clock::realtime_secs()), Relaxed);
+        cell.otime.store(word::stamp(set.tag, manyway_sync::clock::realtime_secs()), Relaxed);
         cell.word.store(word::unlock(word::with(w, fin.value, fin.pid), set.tag), Release);
     }
 
@@ -112,8 +110,7 @@ impl Engine {
                 a.store(adj, Relaxed);
                 self.recount_holders(set, num, cell);
             }
-            cell.otime
-                .store(word::stamp(set.tag, manyway_sync::clock::realtime_secs()), Relaxed);
+            cell.otime.store(word::stamp(set.tag, manyway_sync::clock::realtime_secs()), Relaxed);
             cell.word.store(word::unlock(word::with(w, value, pid), set.tag), Release);
         }
     }
@@ -248,7 +245,8 @@ impl Engine {
             return false;
         };
         let w = ProcWord(p.word.load(Acquire));
-        if w.state() == SlotState::Free || proc == me.proc {
+        // Judged between the load and the claim: whoever asked before may have judged another process.
+        if w.state() == SlotState::Free || proc == me.proc || !self.process_gone(proc) {
             return false;
         }
         match w.recoverer() {
@@ -273,7 +271,7 @@ impl Engine {
                 continue;
             }
             // The process is gone, so is the thread, marked or not.
-            ctl.robust.fetch_or(robust::OWNER_DIED, AcqRel);
+            mark_gone(word, tw, ctl);
             self.recover_thread(t, &me, slot);
         }
         self.apply_process(t, &me, proc, w.by());
@@ -308,7 +306,7 @@ impl Engine {
         }
         self.enter(t);
         me.ctl.step.store(0, Relaxed);
-        me.ctl.head.store(crate::journal::head(Kind::Registry, 0, 0), Release);
+        crate::wake::commit(&me.ctl.head, crate::journal::head(Kind::Registry, 0, 0));
         self.lock_registry(me.slot, me.slot);
         for (d, dir) in p.dirs.iter().enumerate() {
             let page = dir.load(Relaxed);

@@ -10,7 +10,7 @@ use crate::attach::{Me, Thread};
 use crate::engine::Engine;
 use crate::journal::{Kind, head};
 use crate::set::{INDEX_BITS, IdEntry, SetRef};
-use crate::wake::{Journal, Wakes};
+use crate::wake::{Journal, Wakes, commit};
 use crate::word;
 
 /// The least number of ids that the cyclic index goes through (ipc_min_cycle in ipc/util.c).
@@ -78,7 +78,7 @@ impl Engine {
             Some(set) => me.ctl.begin(Kind::Registry, set, 0),
             None => {
                 me.ctl.step.store(0, Relaxed);
-                me.ctl.head.store(head(Kind::Registry, 0, 0), Release);
+                commit(&me.ctl.head, head(Kind::Registry, 0, 0));
             }
         }
         self.lock_registry(me.slot, me.slot);
@@ -127,10 +127,7 @@ impl Engine {
         }
         let kind = Object::for_set(nsems).ok_or(Errno::EINVAL)?;
         let bytes = size_of::<SetHead>() as u64 + nsems as u64 * size_of::<Cell>() as u64;
-        let at = self
-            .arena
-            .alloc(kind, bytes)
-            .map_err(|e| if e == Errno::ENOSPC { Errno::ENOMEM } else { e })?;
+        let at = self.arena.alloc(kind, bytes).map_err(|e| if e == Errno::ENOSPC { Errno::ENOMEM } else { e })?;
         let mut tag = h.last_tag.load(Relaxed).wrapping_add(1) & word::MAX_TAG;
         if tag == 0 {
             tag = 1;
@@ -233,7 +230,7 @@ impl Engine {
             return Err(e);
         }
         // All locks are held: from here on the removal is carried through, by us or by who recovers us.
-        me.ctl.head.store(head(Kind::Remove, set.page(), 0), Release);
+        commit(&me.ctl.head, head(Kind::Remove, set.page(), 0));
         self.carry_removal(set, false, wakes);
         // Sleepers look at the set no more once they are marked; wake before the memory goes, so that a wait on it ends.
         wakes.wake();

@@ -50,14 +50,7 @@ impl<'e> SetRef<'e> {
     pub(crate) fn at(arena: &'e Arena, at: u64, tag: u32, index: u32) -> Option<SetRef<'e>> {
         let head: &SetHead = arena.at(at)?;
         let nsems = head.nsems.load(Relaxed);
-        Some(SetRef {
-            arena,
-            head,
-            at,
-            tag,
-            nsems,
-            index,
-        })
+        Some(SetRef { arena, head, at, tag, nsems, index })
     }
     /// The cell of a semaphore; None beyond the last one.
     #[inline]
@@ -65,8 +58,7 @@ impl<'e> SetRef<'e> {
         if num >= self.nsems {
             return None;
         }
-        self.arena
-            .at(self.at + size_of::<SetHead>() as u64 + num as u64 * size_of::<Cell>() as u64)
+        self.arena.at(self.at + size_of::<SetHead>() as u64 + num as u64 * size_of::<Cell>() as u64)
     }
     /// All cells, with their numbers. Ends early where the set's size is not to be believed.
     pub(crate) fn cells(&self) -> impl Iterator<Item = (u16, &'e Cell)> + Clone + use<'e> {
@@ -87,8 +79,12 @@ impl Engine {
     /// The word of the id table for an index.
     #[inline]
     pub(crate) fn id_word(&self, index: u32) -> Option<&AtomicU64> {
-        if index >= self.arena.header().ids_ready.load(Acquire) {
-            return None;
+        if index >= self.ids_known.load(Relaxed) {
+            let ready = self.arena.header().ids_ready.load(Acquire).min(MAX_SETS);
+            self.ids_known.store(ready, Relaxed);
+            if index >= ready {
+                return None;
+            }
         }
         self.arena.at(IDS_AT + index as u64 * 8)
     }

@@ -45,19 +45,13 @@ impl Engine {
             if let Some(r) = self.ended(t, ctl, seq, epoch) {
                 return r;
             }
-            node::park(ctl, seq);
+            if !node::park(ctl, seq) {
+                continue;
+            }
             let now = clock::monotonic_ns();
-            let tick = if self.arena.header().watcher.load(Relaxed) != 0 {
-                WATCHED_TICK_NS
-            } else {
-                TICK_NS
-            };
+            let tick = if self.arena.header().watcher.load(Relaxed) != 0 { WATCHED_TICK_NS } else { TICK_NS };
             let left = deadline.map_or(u64::MAX, |d| d.saturating_sub(now));
-            let waited = if left == 0 {
-                Err(Errno::ETIMEDOUT)
-            } else {
-                self.wait_unless_ended(t, futex_word, expected, left.min(tick))
-            };
+            let waited = if left == 0 { Err(Errno::ETIMEDOUT) } else { self.wait_unless_ended(t, futex_word, expected, left.min(tick)) };
             if let Some(r) = self.ended(t, ctl, seq, epoch) {
                 return r;
             }
@@ -166,7 +160,6 @@ impl Engine {
 
     /// What blocks a sleeper.
     pub(crate) fn blocker(&self, slot: u32, ctl: &ThreadCtl) -> SemBuf {
-        self.node_op(slot, ctl, ctl.blocker.load(Relaxed))
-            .unwrap_or(unpack(ctl.op.load(Relaxed)))
+        self.node_op(slot, ctl, ctl.blocker.load(Relaxed)).unwrap_or(unpack(ctl.op.load(Relaxed)))
     }
 }

@@ -86,6 +86,14 @@ pub fn claim_recovery(word: &AtomicU64, expected: u64, desired: u64) -> bool {
     word.compare_exchange(expected, desired, AcqRel, Relaxed).is_ok()
 }
 
+/// Marks a slot's context as gone where the kernel has not (or will not). False: the slot is somebody else's by now.
+pub(crate) fn mark_gone(word: &AtomicU64, w: ThreadWord, ctl: &ThreadCtl) -> bool {
+    // The robust word first: should the slot be recycled and linked again behind our look at its word, the CAS meets another thread id.
+    let r = ctl.robust.load(Acquire);
+    ThreadWord(word.load(Acquire)).with_recoverer(None) == w.with_recoverer(None)
+        && (r & robust::OWNER_DIED != 0 || ctl.robust.compare_exchange(r, r | robust::OWNER_DIED, AcqRel, Relaxed).is_ok())
+}
+
 impl Engine {
     pub(crate) fn thread_word(&self, slot: u32) -> Option<&AtomicU64> {
         if slot >= self.arena.header().threads_ready.load(Acquire) {
@@ -95,12 +103,7 @@ impl Engine {
     }
     /// Where a thread slot's pages lie.
     pub(crate) fn thread_at(&self, slot: u32) -> Option<u64> {
-        let e = self
-            .arena
-            .header()
-            .thread_extents
-            .get((slot / THREADS_PER_EXTENT) as usize)?
-            .load(Acquire);
+        let e = self.arena.header().thread_extents.get((slot / THREADS_PER_EXTENT) as usize)?.load(Acquire);
         if e == 0 || e > MAX_EXTENTS {
             return None;
         }
@@ -144,9 +147,7 @@ impl Engine {
         }
         // No list to link it in: ask whether the thread exists.
         ctl.unlinked.load(Relaxed) == 1
-            && self
-                .proc_slot(w.by())
-                .is_some_and(|p| !sys::thread_exists(ProcWord(p.word.load(Acquire)).by(), ctl.tid.load(Relaxed)))
+            && self.proc_slot(w.by()).is_some_and(|p| !sys::thread_exists(ProcWord(p.word.load(Acquire)).by(), ctl.tid.load(Relaxed)))
     }
 
     /// *Context gone*, for certain: also when its process has ended without leaving the mark (the out-of-memory reaper may take the
@@ -159,11 +160,7 @@ impl Engine {
             return false;
         };
         let w = ThreadWord(word.load(Acquire));
-        if w.state() == SlotState::Live && self.process_gone(w.by()) && word.load(Acquire) == w.0 {
-            ctl.robust.fetch_or(robust::OWNER_DIED, AcqRel);
-            return true;
-        }
-        false
+        w.state() == SlotState::Live && self.process_gone(w.by()) && mark_gone(word, w, ctl)
     }
 
     /// *Process gone*: its identity is no running process's.
@@ -175,10 +172,7 @@ impl Engine {
         }
         // A claimant has not written its identity yet: its pid alone decides.
         let identity = match w.state() {
-            SlotState::Live => Identity {
-                inode: p.inode.load(Relaxed),
-                start: p.start.load(Relaxed),
-            },
+            SlotState::Live => Identity { inode: p.inode.load(Relaxed), start: p.start.load(Relaxed) },
             _ => Identity::default(),
         };
         identity.is_gone(w.by()) && p.word.load(Acquire) == w.0
@@ -206,10 +200,7 @@ impl Engine {
         let h = self.arena.header();
         loop {
             let high = self.procs_high();
-            let free = (0..high).find(|&i| {
-                self.proc_slot(i)
-                    .is_some_and(|p| ProcWord(p.word.load(Acquire)).state() == SlotState::Free)
-            });
+            let free = (0..high).find(|&i| self.proc_slot(i).is_some_and(|p| ProcWord(p.word.load(Acquire)).state() == SlotState::Free));
             let i = free.unwrap_or(high);
             if i >= MAX_SLOTS {
                 return Err(Errno::ENOSPC);
@@ -226,10 +217,7 @@ impl Engine {
             if w.state() != SlotState::Free {
                 continue;
             }
-            if p.word
-                .compare_exchange(w.0, w.owned(pid, SlotState::Claimed).0, AcqRel, Relaxed)
-                .is_ok()
-            {
+            if p.word.compare_exchange(w.0, w.owned(pid, SlotState::Claimed).0, AcqRel, Relaxed).is_ok() {
                 p.inode.store(identity.inode, Relaxed);
                 p.start.store(identity.start, Relaxed);
                 p.thread_hint.store(0, Relaxed);
@@ -245,10 +233,7 @@ impl Engine {
         let h = self.arena.header();
         loop {
             let high = self.threads_high();
-            let free = (0..high).find(|&i| {
-                self.thread_word(i)
-                    .is_some_and(|w| ThreadWord(w.load(Acquire)).state() == SlotState::Free)
-            });
+            let free = (0..high).find(|&i| self.thread_word(i).is_some_and(|w| ThreadWord(w.load(Acquire)).state() == SlotState::Free));
             let i = free.unwrap_or(high);
             if i >= MAX_SLOTS {
                 return Err(Errno::ENOSPC);
@@ -268,11 +253,7 @@ impl Engine {
             h.threads_high.fetch_max(i + 1, AcqRel);
             let word = self.thread_word(i).ok_or(Errno::EIO)?;
             let w = ThreadWord(word.load(Acquire));
-            if w.state() == SlotState::Free
-                && word
-                    .compare_exchange(w.0, w.owned(proc, SlotState::Claimed).0, AcqRel, Relaxed)
-                    .is_ok()
-            {
+            if w.state() == SlotState::Free && word.compare_exchange(w.0, w.owned(proc, SlotState::Claimed).0, AcqRel, Relaxed).is_ok() {
                 return Ok(i);
             }
         }

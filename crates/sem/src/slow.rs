@@ -1,7 +1,7 @@
 //! The locked paths of semop: all or nothing, then the scan of sleepers, or to sleep.
 
 use manyway_shm::layout::*;
-use manyway_sync::atomic::Ordering::*;
+use manyway_sync::atomic::{Ordering::*, fence};
 use manyway_sync::{Errno, clock};
 
 use crate::abi::{SEM_UNDO, SemBuf, Timespec};
@@ -72,11 +72,9 @@ impl Engine {
             }
             self.ready_for_several(t, me)?;
         }
-        let deadline = timeout.map(|d| clock::monotonic_ns().saturating_add((d.sec as u64).saturating_mul(1_000_000_000) + d.nsec as u64));
-        let mut how = How {
-            looked: false,
-            never_sleep: timeout == Some(Timespec { sec: 0, nsec: 0 }),
-        };
+        let deadline = timeout
+            .map(|d| clock::monotonic_ns().saturating_add((d.sec as u64).saturating_mul(1_000_000_000).saturating_add(d.nsec as u64)));
+        let mut how = How { looked: false, never_sleep: timeout == Some(Timespec { sec: 0, nsec: 0 }) };
         loop {
             self.enter(t);
             let mut wakes = Wakes::new();
@@ -161,11 +159,7 @@ impl Engine {
                     }
                     Try::Ended(Ok(()))
                 }
-                _ if !how.looked
-                    && nums
-                        .iter()
-                        .any(|&n| set.cell(n as u32).is_some_and(|c| c.holders.load(Relaxed) != 0)) =>
-                {
+                _ if !how.looked && nums.iter().any(|&n| set.cell(n as u32).is_some_and(|c| c.holders.load(Relaxed) != 0)) => {
                     Try::LookAtHolders
                 }
                 Verdict::Fails(e) => Try::Ended(Err(e)),
@@ -182,6 +176,8 @@ impl Engine {
     fn queue_up(&self, t: &Thread, me: &Me<'_>, set: &SetRef<'_>, ops: &[SemBuf], blocker: u32) -> u32 {
         let ctl = me.ctl;
         let now = clock::monotonic_ns();
+        // NODE-PUBLISH: who reads a field written below and then the state sees that the last sleep has ended.
+        fence(Release);
         if ops.len() > 1 {
             let at = self.thread_at(me.slot).unwrap_or(0);
             for (i, op) in ops.iter().enumerate() {
@@ -280,10 +276,7 @@ impl Engine {
             return;
         }
         // Between the two looks the cell may have been given back to itself.
-        let own = simple
-            && set
-                .cell(num as u32)
-                .is_some_and(|c| matches!(self.lock_cell(by, by, set.tag, c), CellLock::Got(_)));
+        let own = simple && set.cell(num as u32).is_some_and(|c| matches!(self.lock_cell(by, by, set.tag, c), CellLock::Got(_)));
         self.leave_queue(&set, of, ctl, seq);
         if own {
             self.unlock_cells(by, &set, [num].into_iter());

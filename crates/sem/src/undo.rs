@@ -3,6 +3,7 @@
 //! A process has one undo record per set, found in two loads: process slot → directory → record. An adjustment is read and written only
 //! under the lock that owns its cell. Records come and go under the registry lock.
 
+use manyway_shm::View;
 use manyway_shm::alloc::Kind;
 use manyway_shm::layout::*;
 use manyway_sync::Errno;
@@ -33,7 +34,6 @@ impl Engine {
     }
 
     /// The record of a process for a set; None when it has none.
-    #[inline]
     pub(crate) fn record(&self, proc: u32, index: u32, tag: u32) -> Option<Record<'_>> {
         let off = self.directory_word(proc, index)?.load(Acquire);
         if off == 0 {
@@ -43,6 +43,23 @@ impl Engine {
         let head: &UndoHead = self.arena.at(at)?;
         // RECORD-PUBLISH: the acquire pairs with the release store of the tag, behind which the adjustments are zero.
         (head.tag.load(Acquire) == tag).then_some(Record { at, head })
+    }
+
+    /// The adjustment of the calling process, whose slot is `proc`, for a semaphore of a set: three loads behind each other, all of
+    /// lines that only this process writes.
+    #[inline(always)]
+    pub(crate) fn own_adjustment<'e>(view: View<'e>, proc: u32, index: u32, tag: u32, num: u16) -> Option<&'e AtomicI16> {
+        let dir = view.proc_slot(proc).dirs[(index >> 10) as usize & 31].load(Acquire) as u64;
+        if dir == 0 {
+            return None;
+        }
+        let at = view.at::<AtomicU32>(dir * PAGE + (index & 1023) as u64 * 4)?.load(Acquire) as u64 * 64;
+        let head = view.at::<UndoHead>(at)?;
+        // RECORD-PUBLISH. Offset 0 is the header, whose first word is no tag.
+        if head.tag.load(Acquire) != tag || num as u32 >= head.nsems.load(Relaxed) {
+            return None;
+        }
+        view.at(at + UNDO_ADJ_AT + num as u64 * 2)
     }
 
     /// An adjustment of a record.
@@ -56,9 +73,7 @@ impl Engine {
 
     /// A process's adjustment for a semaphore; 0 when it has no record.
     pub(crate) fn adjustment(&self, proc: u32, set: &SetRef<'_>, num: u16) -> i32 {
-        self.record(proc, set.index, set.tag)
-            .and_then(|r| self.adj(r, num))
-            .map_or(0, |a| a.load(Relaxed) as i32)
+        self.record(proc, set.index, set.tag).and_then(|r| self.adj(r, num)).map_or(0, |a| a.load(Relaxed) as i32)
     }
 
     /// Makes sure that the calling process has a record for the set. Called without any lock.
@@ -67,7 +82,7 @@ impl Engine {
             return Ok(());
         }
         self.enter(t);
-        me.ctl.head.store(head(journal::Kind::Registry, 0, 0), Release);
+        crate::wake::commit(&me.ctl.head, head(journal::Kind::Registry, 0, 0));
         self.lock_registry(me.slot, me.slot);
         let r = self.make_record(me.proc, set);
         self.unlock_registry();
@@ -85,10 +100,7 @@ impl Engine {
         if self.record(proc, set.index, set.tag).is_some() {
             return Ok(());
         }
-        let dir = self
-            .proc_slot(proc)
-            .and_then(|p| p.dirs.get((set.index >> 10) as usize))
-            .ok_or(Errno::EIO)?;
+        let dir = self.proc_slot(proc).and_then(|p| p.dirs.get((set.index >> 10) as usize)).ok_or(Errno::EIO)?;
         if dir.load(Relaxed) == 0 {
             let at = self.arena.alloc(Kind::Directories, PAGE).map_err(no_memory)?;
             let d: &Directory = self.arena.at(at).ok_or(Errno::EIO)?;
@@ -141,9 +153,7 @@ impl Engine {
     /// Calls `f` with each process that has a nonzero adjustment for the semaphore.
     pub(crate) fn each_holder(&self, set: &SetRef<'_>, num: u16, mut f: impl FnMut(u32, i32)) {
         for proc in 0..self.procs_high() {
-            let live = self
-                .proc_slot(proc)
-                .is_some_and(|p| ProcWord(p.word.load(Acquire)).state() == SlotState::Live);
+            let live = self.proc_slot(proc).is_some_and(|p| ProcWord(p.word.load(Acquire)).state() == SlotState::Live);
             let adj = if live { self.adjustment(proc, set, num) } else { 0 };
             if adj != 0 {
                 f(proc, adj);
@@ -162,7 +172,12 @@ impl Engine {
     pub(crate) fn clear_adjustments(&self, set: &SetRef<'_>, num: u16, cell: &Cell) {
         if cell.holders.load(Relaxed) != 0 {
             for proc in 0..self.procs_high() {
-                if let Some(a) = self.record(proc, set.index, set.tag).and_then(|r| self.adj(r, num)) {
+                // A record that is freed meanwhile has 0 here: one that has not must wait for this cell's lock. Look it up again to know
+                // that what was read was in this record.
+                let adj = || self.record(proc, set.index, set.tag).and_then(|r| self.adj(r, num));
+                if adj().is_some_and(|a| a.load(Acquire) != 0)
+                    && let Some(a) = adj()
+                {
                     a.store(0, Relaxed);
                 }
             }
@@ -220,7 +235,8 @@ impl Engine {
         if self.lock_cells(me.slot, me.slot, set, nums().filter(held)).is_ok() {
             let step = self.begin_many(me.slot, me.ctl, proc, pid);
             for num in nums().filter(held) {
-                if let (Some(cell), Some(a)) = (set.cell(num as u32), self.adj(r, num)) {
+                // Another thread of the caller may have made one nonzero since: its cell is not ours.
+                if let (Some(cell), Some(a)) = (set.cell(num as u32).filter(|c| self.owned(me.slot, c)), self.adj(r, num)) {
                     let v = (word::value(cell.word.load(Relaxed)) + a.load(Relaxed) as i32).clamp(0, crate::abi::SEMVMX);
                     cell.staged.store(journal::staged(step, v, Some(0)), Relaxed);
                 }
@@ -228,9 +244,7 @@ impl Engine {
             self.commit_many(me.ctl, None);
             self.apply_many(me.slot, me.ctl, set, &mut wakes);
             if let Some(first) = set.cell(0) {
-                first
-                    .otime
-                    .store(word::stamp(set.tag, manyway_sync::clock::realtime_secs()), Relaxed);
+                first.otime.store(word::stamp(set.tag, manyway_sync::clock::realtime_secs()), Relaxed);
             }
             self.scan_all(me.slot, me.ctl, set, &mut wakes);
         }

@@ -3,7 +3,7 @@
 
 use manyway_shm::Fairness;
 use manyway_shm::layout::*;
-use manyway_sync::atomic::{AtomicU32, Ordering::*};
+use manyway_sync::atomic::{AtomicU32, AtomicU64, Ordering::*, compiler_fence};
 use manyway_sync::{Errno, clock, futex};
 
 use crate::abi::SemBuf;
@@ -30,11 +30,7 @@ pub(crate) struct Wakes<'e> {
 
 impl<'e> Wakes<'e> {
     pub(crate) const fn new() -> Self {
-        Wakes {
-            words: [None; KEPT],
-            n: 0,
-            epoch: None,
-        }
+        Wakes { words: [None; KEPT], n: 0, epoch: None }
     }
     fn add(&mut self, word: &'e AtomicU32) {
         if self.n == KEPT {
@@ -75,8 +71,16 @@ impl Journal for ThreadCtl {
         self.step.store(0, Relaxed);
         self.tag.store(set.tag, Relaxed);
         // HEAD-FIRST: released before the lock's CAS (whose release orders it): who finds the lock finds the head.
-        self.head.store(journal::head(kind, set.page(), num), Release);
+        commit(&self.head, journal::head(kind, set.page(), num));
     }
+}
+
+/// A store that a death must find before what comes after it in the program: released for other threads, and fenced against the
+/// compiler, since a death is to this thread what an interrupt is.
+#[inline(always)]
+pub(crate) fn commit(word: &AtomicU64, value: u64) {
+    word.store(value, Release);
+    compiler_fence(SeqCst);
 }
 
 impl Engine {
@@ -101,7 +105,7 @@ impl Engine {
         ctl.fin.store(fin.bits(), Relaxed);
         ctl.target.store(target + 1, Relaxed);
         // STEP-COMMIT: the release puts the step's content before it; its recoverer reads it by acquire.
-        ctl.step.store(Step::One { num, sleeper }.bits(), Release);
+        commit(&ctl.step, Step::One { num, sleeper }.bits());
         self.apply_step(ctl, set, wakes);
     }
 
@@ -132,7 +136,7 @@ impl Engine {
             // Its staged words are found by their stamp: see `apply_many`.
             Step::Many { .. } => return,
         }
-        ctl.step.store(0, Release);
+        commit(&ctl.step, 0);
     }
 
     fn still_asleep(&self, sleeper: Option<(u32, u32)>) -> bool {
@@ -158,7 +162,7 @@ impl Engine {
         stamp_of(slot, n)
     }
     pub(crate) fn commit_many(&self, ctl: &ThreadCtl, sleeper: Option<(u32, u32)>) {
-        ctl.step.store(Step::Many { sleeper }.bits(), Release); // STEP-COMMIT
+        commit(&ctl.step, Step::Many { sleeper }.bits()); // STEP-COMMIT
     }
 
     /// Applies one cell's staged value, if it has this stamp.
@@ -206,7 +210,7 @@ impl Engine {
             }
             self.mark_done(sleeper, wakes);
         }
-        ctl.step.store(0, Release);
+        commit(&ctl.step, 0);
         // A stamp comes again after 65,536 steps of this slot; what is staged must not outlive that.
         for num in nums {
             if let Some(cell) = set.cell(num as u32)
@@ -241,9 +245,7 @@ impl Engine {
         }
     }
     fn cell_number(&self, set: &SetRef<'_>, cell: &Cell) -> u64 {
-        set.cell(0).map_or(0, |first| {
-            (core::ptr::from_ref(cell) as u64 - core::ptr::from_ref(first) as u64) / size_of::<Cell>() as u64
-        })
+        set.cell(0).map_or(0, |first| (core::ptr::from_ref(cell) as u64 - core::ptr::from_ref(first) as u64) / size_of::<Cell>() as u64)
     }
 
     /// True, after burying it, when a sleeper's thread is gone: no unit goes to the dead.
@@ -263,11 +265,11 @@ impl Engine {
             if self.skip_dead(set, slot, ctl) {
                 continue;
             }
-            let pid = ctl.pid.load(Relaxed);
+            // Its pid and time first: a death in between leaves it asleep, to be completed by who recovers.
+            self.store_value(set, cell, 0, ctl.pid.load(Relaxed));
             if let Some(p) = node::finish(ctl, node::seq(ctl.state.load(Relaxed)), Outcome::Done) {
                 any = true;
                 parked |= p;
-                self.store_value(set, cell, 0, pid);
             }
             self.unlink(set, slot, ctl);
         }
@@ -330,11 +332,7 @@ impl Engine {
     pub(crate) fn final_of(&self, set: &SetRef<'_>, proc: u32, pid: u32, op: SemBuf) -> Fin {
         let value = set.cell(op.num as u32).map_or(0, |c| word::value(c.word.load(Relaxed)));
         let adj = (op.flg as i32 & crate::abi::SEM_UNDO != 0).then(|| (self.adjustment(proc, set, op.num) - op.op as i32) as i16);
-        Fin {
-            value: value + op.op as i32,
-            adj,
-            pid,
-        }
+        Fin { value: value + op.op as i32, adj, pid }
     }
 
     /// After one cell's value changed in a cell section (do_smart_update): zero-sleepers first, then those who subtract.
@@ -381,7 +379,7 @@ impl Engine {
         self.scan_set(slot, ctl, set, set.cells().map(|(n, _)| (n, true)), wakes);
     }
 
-    fn owned(&self, slot: u32, cell: &Cell) -> bool {
+    pub(crate) fn owned(&self, slot: u32, cell: &Cell) -> bool {
         let w = cell.word.load(Relaxed);
         word::is_locked_by(w, slot) || w & (word::COMPLEX | word::LOCKED) == word::COMPLEX
     }
@@ -485,11 +483,7 @@ impl Engine {
         for op in ops.clone() {
             if let Some(cell) = set.cell(op.num as u32) {
                 let (s, v, a) = journal::parse_staged(cell.staged.load(Relaxed));
-                let (value, adj) = if s == stamp {
-                    (v, a)
-                } else {
-                    (word::value(cell.word.load(Relaxed)), None)
-                };
+                let (value, adj) = if s == stamp { (v, a) } else { (word::value(cell.word.load(Relaxed)), None) };
                 let adj = match op.flg as i32 & crate::abi::SEM_UNDO != 0 {
                     true => Some((adj.map_or_else(|| self.adjustment(proc, set, op.num), i32::from) - op.op as i32) as i16),
                     false => adj,
@@ -504,8 +498,8 @@ impl Engine {
     /// Ends all sleepers of a set that is being removed. With `search`, finds them by their nodes instead of the queues, which a death may
     /// have left half-changed.
     pub(crate) fn end_all<'e>(&'e self, set: &SetRef<'e>, search: bool, wakes: &mut Wakes<'e>) {
-        let mut end = |slot: u32, ctl: &'e ThreadCtl, linked: bool| {
-            if node::finish(ctl, node::seq(ctl.state.load(Relaxed)), Outcome::Removed) == Some(true) {
+        let mut end = |slot: u32, ctl: &'e ThreadCtl, seq: u32, linked: bool| {
+            if node::finish(ctl, seq, Outcome::Removed) == Some(true) {
                 wakes.add(&ctl.state);
             }
             if linked {
@@ -517,23 +511,22 @@ impl Engine {
         if search {
             for slot in 0..self.threads_high() {
                 if let Some(ctl) = self.ctl(slot)
-                    && ctl.set.load(Relaxed) == set.page()
-                    && ctl.set_tag.load(Relaxed) == set.tag
+                    && let Some(seq) = self.asleep_here(set, ctl)
                 {
-                    end(slot, ctl, false);
+                    end(slot, ctl, seq, false);
                 }
             }
         } else {
             for (_, cell) in set.cells() {
                 for q in [&cell.zero, &cell.alter] {
                     for (slot, ctl) in self.walk(q) {
-                        end(slot, ctl, true);
+                        end(slot, ctl, node::seq(ctl.state.load(Relaxed)), true);
                     }
                 }
             }
             for q in [&set.head.alter, &set.head.consts] {
                 for (slot, ctl) in self.walk(q) {
-                    end(slot, ctl, true);
+                    end(slot, ctl, node::seq(ctl.state.load(Relaxed)), true);
                 }
             }
         }

@@ -11,14 +11,7 @@ use manyway_sem::{Engine, Errno, OpenOptions, Thread};
 fn open() -> (tempfile::TempDir, Engine) {
     let dir = tempfile::tempdir_in("/dev/shm").unwrap();
     let path = CString::new(dir.path().as_os_str().as_bytes()).unwrap();
-    let e = Engine::open(
-        &path,
-        &OpenOptions {
-            create: true,
-            ..Default::default()
-        },
-    )
-    .unwrap();
+    let e = Engine::open(&path, &OpenOptions { create: true, ..Default::default() }).unwrap();
     (dir, e)
 }
 
@@ -53,10 +46,7 @@ fn values_and_errors() {
     assert_eq!(all, [1, 2, 3]);
     assert_eq!(e.getpid(&t, id, 1), Ok(std::process::id() as i32));
     assert_eq!(e.semop(&t, id, &[op(1, 32767, 0)], None), Err(Errno::ERANGE));
-    assert_eq!(
-        e.semop(&t, id, &[op(1, 0, 0)], Some(Timespec { sec: 0, nsec: 10_000_000 })),
-        Err(Errno::EAGAIN)
-    );
+    assert_eq!(e.semop(&t, id, &[op(1, 0, 0)], Some(Timespec { sec: 0, nsec: 10_000_000 })), Err(Errno::EAGAIN));
     assert_eq!(e.remove(&t, id), Ok(()));
     assert_eq!(e.getval(&t, id, 0), Err(Errno::EINVAL));
     let again = e.semget(&t, IPC_PRIVATE, 3, 0o600).unwrap();

@@ -48,23 +48,8 @@ use Kind::*;
 
 const SETS: [Kind; 6] = [Set1, Set4, Set16, Set64, Set256, Set1023];
 const UNDOS: [Kind; 7] = [Undo64, Undo256, Undo1K, Undo4K, Undo16K, Undo64K, Undo256K];
-const KINDS: [Kind; 15] = [
-    Set1,
-    Set4,
-    Set16,
-    Set64,
-    Set256,
-    Set1023,
-    Threads,
-    Directories,
-    Undo64,
-    Undo256,
-    Undo1K,
-    Undo4K,
-    Undo16K,
-    Undo64K,
-    Undo256K,
-];
+const KINDS: [Kind; 15] =
+    [Set1, Set4, Set16, Set64, Set256, Set1023, Threads, Directories, Undo64, Undo256, Undo1K, Undo4K, Undo16K, Undo64K, Undo256K];
 
 impl Kind {
     fn from_u8(k: u8) -> Option<Kind> {
@@ -195,9 +180,7 @@ impl Arena {
 
     /// Where the object that begins at `at` is kept account of: its kind, extent and number.
     fn locate(&self, at: u64) -> Option<(Kind, u32, u64)> {
-        let e = u32::try_from(at.checked_sub(EXTENTS_AT)? / EXTENT)
-            .ok()
-            .filter(|&e| e < self.extents_in_use())?;
+        let e = u32::try_from(at.checked_sub(EXTENTS_AT)? / EXTENT).ok().filter(|&e| e < self.extents_in_use())?;
         let kind = Kind::from_u8(self.extent_entry(e)?.load(Acquire) as u8)?;
         let within = (at - extent_at(e)).checked_sub(kind.bitmap_bytes())?;
         let n = within / kind.size();

@@ -2,6 +2,8 @@
 
 use core::ffi::CStr;
 use core::fmt;
+use core::marker::PhantomData;
+use core::ptr::NonNull;
 
 use manyway_sync::atomic::{AtomicU64, Ordering::*};
 use manyway_sync::sys::{self, Fd, flags};
@@ -100,23 +102,12 @@ impl fmt::Display for OpenError {
             OpenError::Untrusted(what) => write!(f, "{what}"),
             OpenError::NotAnArena(what) => write!(f, "its arena is not usable: {what}"),
             OpenError::OtherLayout(v) => write!(f, "its arena has layout version {v}, this program has {VERSION}"),
-            OpenError::OtherPidNamespace => write!(
-                f,
-                "it was made in another PID namespace, whose process numbers mean other processes"
-            ),
+            OpenError::OtherPidNamespace => write!(f, "it was made in another PID namespace, whose process numbers mean other processes"),
             OpenError::LimitsDiffer(l) => {
-                write!(
-                    f,
-                    "it exists with the limits {},{},{},{} (SEMMSL,SEMMNS,SEMOPM,SEMMNI)",
-                    l.msl, l.mns, l.opm, l.mni
-                )
+                write!(f, "it exists with the limits {},{},{},{} (SEMMSL,SEMMNS,SEMOPM,SEMMNI)", l.msl, l.mns, l.opm, l.mni)
             }
             OpenError::FairnessDiffers(x) => {
-                write!(
-                    f,
-                    "it exists with {} fairness",
-                    if x == Fairness::Strict { "strict" } else { "barging" }
-                )
+                write!(f, "it exists with {} fairness", if x == Fairness::Strict { "strict" } else { "barging" })
             }
             OpenError::BadLimits(what) => write!(f, "{what}"),
         }
@@ -147,11 +138,7 @@ impl Arena {
         let dir_fd = sys::openat(flags::AT_FDCWD, dir, flags::O_RDONLY | flags::O_DIRECTORY | flags::O_NOFOLLOW, 0)
             .map_err(os("cannot open the directory"))?;
         let st = sys::fstat(&dir_fd).map_err(os("cannot stat the directory"))?;
-        trusted(
-            &st,
-            "the directory belongs to another user",
-            "the directory can be written by others: chmod go-w it",
-        )?;
+        trusted(&st, "the directory belongs to another user", "the directory can be written by others: chmod go-w it")?;
         let here = Here::now();
         // First without O_CREAT, as fs.protected_regular asks for.
         let open = || sys::openat(dir_fd.raw(), FILE_NAME, flags::O_RDWR | flags::O_NOFOLLOW, 0);
@@ -179,11 +166,7 @@ impl Arena {
         if st.mode & 0o170000 != 0o100000 {
             return Err(OpenError::NotAnArena("it is not a regular file"));
         }
-        trusted(
-            &st,
-            "the arena belongs to another user",
-            "the arena can be written by others: chmod go-w it",
-        )?;
+        trusted(&st, "the arena belongs to another user", "the arena can be written by others: chmod go-w it")?;
         if st.size < PAGE {
             return Err(OpenError::NotAnArena("it is shorter than its header"));
         }
@@ -221,13 +204,8 @@ impl Arena {
         limits.check()?;
         const TMP: &CStr = c"arena-v1.new";
         let _ = sys::unlinkat(dir, TMP); // left by a maker that died; the lock is ours
-        let fd = sys::openat(
-            dir.raw(),
-            TMP,
-            flags::O_RDWR | flags::O_CREAT | flags::O_EXCL | flags::O_NOFOLLOW,
-            0o600,
-        )
-        .map_err(|e| OpenError::Os("cannot make the arena", e))?;
+        let fd = sys::openat(dir.raw(), TMP, flags::O_RDWR | flags::O_CREAT | flags::O_EXCL | flags::O_NOFOLLOW, 0o600)
+            .map_err(|e| OpenError::Os("cannot make the arena", e))?;
         let made = (|| {
             sys::ftruncate(&fd, FILE_BYTES).map_err(|e| OpenError::Os("cannot size the arena", e))?;
             let arena = Self::map(&fd)?;
@@ -256,9 +234,7 @@ impl Arena {
 
     fn map(fd: &Fd) -> Result<Arena, OpenError> {
         let p = memory::map_shared(fd, 1 << FIRST_WINDOW_LOG2).map_err(|e| OpenError::Os("cannot map the arena", e))?;
-        Ok(Arena {
-            window: AtomicU64::new(p as u64 | FIRST_WINDOW_LOG2 as u64),
-        })
+        Ok(Arena { window: AtomicU64::new(p as u64 | FIRST_WINDOW_LOG2 as u64) })
     }
 
     fn matching(self, how: &OpenOptions) -> Result<Arena, OpenError> {
@@ -276,11 +252,14 @@ impl Arena {
     }
     /// The namespace's fairness.
     pub fn fairness(&self) -> Fairness {
-        if self.header().fairness.load(Relaxed) == 1 {
-            Fairness::Barging
-        } else {
-            Fairness::Strict
-        }
+        if self.header().fairness.load(Relaxed) == 1 { Fairness::Barging } else { Fairness::Strict }
+    }
+
+    /// The window as it is now, for several looks at the price of one.
+    #[inline]
+    pub fn view(&self) -> View<'_> {
+        let w = self.window.load(Acquire);
+        View { base: w & !0xfff, len: 1 << (w & 63), arena: PhantomData }
     }
 
     /// The header.
@@ -338,11 +317,7 @@ impl Arena {
     /// Allocates the pages of a range, so that no access to it can fail later.
     pub fn populate(&self, at: u64, len: u64) -> Result<(), Errno> {
         let first = at & !(PAGE - 1);
-        let end = at
-            .checked_add(len)
-            .filter(|&e| e <= FILE_BYTES)
-            .ok_or(Errno::ENOMEM)?
-            .next_multiple_of(PAGE);
+        let end = at.checked_add(len).filter(|&e| e <= FILE_BYTES).ok_or(Errno::ENOMEM)?.next_multiple_of(PAGE);
         self.extend(end)?;
         let base = self.window.load(Acquire) & !0xfff;
         // SAFETY: the range lies in the window.
@@ -356,6 +331,47 @@ impl Arena {
             let base = self.window.load(Acquire) & !0xfff;
             // SAFETY: the range lies in the window, a shared mapping; the caller owns it.
             unsafe { memory::release((base + first) as *mut u8, (end - first) as usize) };
+        }
+    }
+}
+
+/// A window of the arena. It stays mapped while the arena lives.
+#[derive(Clone, Copy)]
+pub struct View<'e> {
+    base: u64,
+    len: u64,
+    arena: PhantomData<&'e Arena>,
+}
+
+impl<'e> View<'e> {
+    /// The object of type `T` at byte offset `at`; None when it lies outside this window or is not aligned.
+    #[inline(always)]
+    pub fn at<T: Shared>(self, at: u64) -> Option<&'e T> {
+        // Offsets are far from wrapping: the file has 2^38 bytes and a page offset 32 bits.
+        if at.wrapping_add(size_of::<T>() as u64) > self.len || at >= FILE_BYTES || !at.is_multiple_of(align_of::<T>() as u64) {
+            return None;
+        }
+        // SAFETY: in bounds of a mapping that lives as long as the arena; not null, since the window is not; aligned, as the window is
+        // by pages; T is Shared.
+        Some(unsafe { NonNull::new_unchecked((self.base + at) as *mut T).as_ref() })
+    }
+
+    /// Element `i` of the id table. The first window is the least one, and holds it.
+    #[inline(always)]
+    pub fn id(self, i: u32) -> &'e AtomicU64 {
+        const { assert!(IDS_AT + MAX_SETS as u64 * 8 <= 1 << FIRST_WINDOW_LOG2) };
+        // SAFETY: in bounds by the assertion above and the mask; aligned; AtomicU64 is Shared.
+        unsafe { NonNull::new_unchecked((self.base + IDS_AT + (i & (MAX_SETS - 1)) as u64 * 8) as *mut AtomicU64).as_ref() }
+    }
+
+    /// Process slot `i`; likewise.
+    #[inline(always)]
+    pub fn proc_slot(self, i: u32) -> &'e ProcSlot {
+        const { assert!(PROCS_AT + MAX_SLOTS as u64 * size_of::<ProcSlot>() as u64 <= 1 << FIRST_WINDOW_LOG2) };
+        // SAFETY: as in `id`.
+        unsafe {
+            NonNull::new_unchecked((self.base + PROCS_AT + (i & (MAX_SLOTS - 1)) as u64 * size_of::<ProcSlot>() as u64) as *mut ProcSlot)
+                .as_ref()
         }
     }
 }
@@ -398,9 +414,6 @@ impl Here {
             boot = boot << 4 | digit as u128;
         }
         let pid_ns = sys::stat(c"/proc/self/ns/pid").map_or(0, |s| s.ino);
-        Here {
-            boot: [(boot >> 64) as u64, boot as u64],
-            pid_ns,
-        }
+        Here { boot: [(boot >> 64) as u64, boot as u64], pid_ns }
     }
 }

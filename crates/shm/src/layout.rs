@@ -54,9 +54,7 @@ macro_rules! shared { ($($t:ty),*) => { $(
     // SAFETY: made of atomics and plain padding only.
     unsafe impl Shared for $t {}
 )* } }
-shared!(
-    AtomicU16, AtomicI16, AtomicU32, AtomicU64, Header, SetHead, Cell, ThreadCtl, ProcSlot, Directory, UndoHead
-);
+shared!(AtomicU16, AtomicI16, AtomicU32, AtomicU64, Header, SetHead, Cell, ThreadCtl, ProcSlot, Directory, UndoHead);
 
 /// The first page.
 #[repr(C, align(64))]

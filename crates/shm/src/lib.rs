@@ -9,4 +9,4 @@ pub mod arena;
 pub mod layout;
 pub mod region;
 
-pub use arena::{Arena, Fairness, Limits, OpenError, OpenOptions};
+pub use arena::{Arena, Fairness, Limits, OpenError, OpenOptions, View};

@@ -1,24 +1,23 @@
 //! Clocks.
 
-use core::arch::{asm, global_asm};
+use core::arch::asm;
 
 use syscalls::{Sysno, syscall};
 
-// The C library's functions read the vDSO: 1 ns instead of a system call. Weak, so that a program without one still works.
-global_asm!(".weak time", ".weak clock_gettime");
-
+/// A function of the C library, which reads the vDSO: 1 ns instead of a system call. Weak, so that a program without one still works.
+/// (The directive is in each use: another object file may hold it.)
 macro_rules! weak {
     ($name:literal, $ty:ty) => {{
         let p: usize;
         #[cfg(target_arch = "x86_64")]
         // SAFETY: loads the symbol's address from the global offset table; null when nobody defines it.
         unsafe {
-            asm!(concat!("mov {}, qword ptr [rip + ", $name, "@GOTPCREL]"), out(reg) p, options(pure, nomem, nostack, preserves_flags));
+            asm!(concat!(".weak ", $name), concat!("mov {}, qword ptr [rip + ", $name, "@GOTPCREL]"), out(reg) p, options(pure, nomem, nostack, preserves_flags));
         }
         #[cfg(target_arch = "aarch64")]
         // SAFETY: as above.
         unsafe {
-            asm!(concat!("adrp {0}, :got:", $name), concat!("ldr {0}, [{0}, :got_lo12:", $name, "]"), out(reg) p, options(pure, nomem, nostack, preserves_flags));
+            asm!(concat!(".weak ", $name), concat!("adrp {0}, :got:", $name), concat!("ldr {0}, [{0}, :got_lo12:", $name, "]"), out(reg) p, options(pure, nomem, nostack, preserves_flags));
         }
         // SAFETY: a function pointer's Option has null as None, and the symbol has this C signature.
         unsafe { core::mem::transmute::<usize, Option<$ty>>(p) }
@@ -44,13 +43,19 @@ fn gettime(clock: i32) -> [i64; 2] {
 }
 
 /// Seconds since 1970, as time(2) gives.
-#[inline]
+#[inline(always)]
 pub fn realtime_secs() -> u64 {
     match weak!("time", unsafe extern "C" fn(*mut i64) -> i64) {
         // SAFETY: a null argument is allowed by time(2).
         Some(f) => unsafe { f(core::ptr::null_mut()) as u64 },
-        None => gettime(CLOCK_REALTIME)[0] as u64,
+        None => realtime_secs_slow(),
     }
+}
+
+#[cold]
+#[inline(never)]
+fn realtime_secs_slow() -> u64 {
+    gettime(CLOCK_REALTIME)[0] as u64
 }
 
 /// Nanoseconds of CLOCK_MONOTONIC.

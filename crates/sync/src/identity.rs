@@ -44,11 +44,7 @@ fn proc_stat(pid: u32) -> Result<(u64, u8), Errno> {
     let after = text.iter().rposition(|&b| b == b')').ok_or(Errno::EINVAL)? + 1;
     let mut fields = text[after..].split(|&b| b == b' ').filter(|f| !f.is_empty());
     let state = fields.next().and_then(|f| f.first()).copied().ok_or(Errno::EINVAL)?;
-    let start = fields
-        .nth(18)
-        .and_then(|f| core::str::from_utf8(f).ok())
-        .and_then(|s| s.parse().ok())
-        .ok_or(Errno::EINVAL)?;
+    let start = fields.nth(18).and_then(|f| core::str::from_utf8(f).ok()).and_then(|s| s.parse().ok()).ok_or(Errno::EINVAL)?;
     Ok((start, state))
 }
 

@@ -24,9 +24,7 @@ const MADV_POPULATE_WRITE: i32 = 23;
 
 fn map(len: usize, flags: i32, fd: i32) -> Result<*mut u8, Errno> {
     // SAFETY: a new mapping at an address of the kernel's choice disturbs nothing.
-    unsafe { syscall!(Sysno::mmap, 0, len, PROT_RW, flags, fd, 0) }
-        .map(|p| p as *mut u8)
-        .map_err(|e| Errno(e.into_raw()))
+    unsafe { syscall!(Sysno::mmap, 0, len, PROT_RW, flags, fd, 0) }.map(|p| p as *mut u8).map_err(|e| Errno(e.into_raw()))
 }
 
 /// Maps the first `len` bytes of a file, shared.
@@ -49,9 +47,7 @@ pub fn map_wiped_on_fork() -> Result<*mut u8, Errno> {
 fn advise(p: *mut u8, len: usize, advice: i32) -> Result<(), Errno> {
     // SAFETY: none of the pieces of advice used here changes what valid memory of this process's own mappings holds, but for
     // MADV_REMOVE, whose caller says so.
-    unsafe { syscall!(Sysno::madvise, p, len, advice) }
-        .map(drop)
-        .map_err(|e| Errno(e.into_raw()))
+    unsafe { syscall!(Sysno::madvise, p, len, advice) }.map(drop).map_err(|e| Errno(e.into_raw()))
 }
 
 /// A second, larger mapping of the same file from the same offset, without a descriptor (mremap with an old length of 0).
@@ -60,9 +56,7 @@ fn advise(p: *mut u8, len: usize, advice: i32) -> Result<(), Errno> {
 /// `old` is the start of a shared file mapping.
 pub unsafe fn remap_larger(old: *mut u8, len: usize) -> Result<*mut u8, Errno> {
     // SAFETY: by the caller; the old mapping stays.
-    let p = unsafe { syscall!(Sysno::mremap, old, 0, len, MREMAP_MAYMOVE) }
-        .map(|p| p as *mut u8)
-        .map_err(|e| Errno(e.into_raw()))?;
+    let p = unsafe { syscall!(Sysno::mremap, old, 0, len, MREMAP_MAYMOVE) }.map(|p| p as *mut u8).map_err(|e| Errno(e.into_raw()))?;
     advise(p, len, MADV_DONTDUMP)?;
     Ok(p)
 }
@@ -73,9 +67,7 @@ pub unsafe fn remap_larger(old: *mut u8, len: usize) -> Result<*mut u8, Errno> {
 /// `page` lies in a shared file mapping; the page at `to` belongs to the caller and holds nothing of use.
 pub unsafe fn alias_page(page: *mut u8, to: *mut u8) -> Result<(), Errno> {
     // SAFETY: by the caller.
-    unsafe { syscall!(Sysno::mremap, page, 0, PAGE, MREMAP_MAYMOVE | MREMAP_FIXED, to) }
-        .map(drop)
-        .map_err(|e| Errno(e.into_raw()))
+    unsafe { syscall!(Sysno::mremap, page, 0, PAGE, MREMAP_MAYMOVE | MREMAP_FIXED, to) }.map(drop).map_err(|e| Errno(e.into_raw()))
 }
 
 /// Removes a mapping.

@@ -93,13 +93,7 @@ fn statx(dir: i32, path: &CStr, at: i32) -> Result<Stat, Errno> {
     // SAFETY: Statx is plain integers, for which zero is a value.
     let mut s: Statx = unsafe { core::mem::zeroed() };
     call!(Sysno::statx, dir, path.as_ptr(), at, STATX_BASIC_STATS, &raw mut s)?;
-    Ok(Stat {
-        ino: s.ino,
-        mode: s.mode as u32,
-        uid: s.uid,
-        size: s.size,
-        blocks: s.blocks,
-    })
+    Ok(Stat { ino: s.ino, mode: s.mode as u32, uid: s.uid, size: s.size, blocks: s.blocks })
 }
 
 /// fstat(2).
