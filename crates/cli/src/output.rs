@@ -2,7 +2,8 @@
 
 use std::io::{self, ErrorKind, IsTerminal, Write};
 
-use comfy_table::{Attribute, Cell, CellAlignment, Color, ContentArrangement, Table, presets};
+use comfy_table::ColumnConstraint::{self, ContentWidth};
+use comfy_table::{Attribute, Cell, CellAlignment, Color, ContentArrangement, Table, Width, presets};
 use serde::Serialize;
 
 use crate::exit::{Failure, Result};
@@ -75,30 +76,84 @@ impl Sheet {
         self.line(line);
     }
 
-    /// A table; columns whose name ends in `>` hold numbers and are aligned right.
+    /// A table; columns whose name ends in `>` hold numbers and are aligned right. In a terminal that is too narrow for it, the last
+    /// column is wrapped; where even that would leave no room, each row becomes a block of lines.
     pub fn table<const N: usize>(&mut self, columns: [&str; N], rows: impl IntoIterator<Item = [Field; N]>) {
+        let names = columns.map(|name| name.trim_end_matches('>'));
+        let rows: Vec<[Field; N]> = rows.into_iter().collect();
         let mut table = Table::new();
-        table.load_preset(presets::NOTHING).set_truncation_indicator("…");
-        if let Some(width) = self.width {
-            table.set_content_arrangement(ContentArrangement::Dynamic).set_width(width);
-        }
+        table.load_preset(presets::NOTHING);
         if self.colour {
             table.enforce_styling();
         } else {
             table.force_no_tty();
         }
-        table.set_header(columns.map(|name| Cell::new(name.trim_end_matches('>')).add_attribute(Attribute::Bold)));
-        for (index, name) in columns.iter().enumerate() {
-            let Some(column) = table.column_mut(index) else { continue };
-            column.set_padding((0, if index + 1 == N { 0 } else { 2 }));
-            if name.ends_with('>') {
+        table.set_header(names.map(|name| Cell::new(name).add_attribute(Attribute::Bold)));
+        table.add_rows(rows.iter().map(|row| row.each_ref().map(Field::to_cell)));
+        for (index, column) in table.column_iter_mut().enumerate() {
+            column.set_padding((0, if index + 1 == N { 0 } else { GAP }));
+            if columns[index].ends_with('>') {
                 column.set_cell_alignment(CellAlignment::Right);
             }
         }
-        table.add_rows(rows.into_iter().map(|row| row.map(Field::into_cell)));
+        match self.width.map(|width| fit(width, &table.column_max_content_widths())) {
+            None | Some(Fit::Whole) => {}
+            Some(Fit::LastColumn(width)) => {
+                table.set_content_arrangement(ContentArrangement::Dynamic);
+                for (index, column) in table.column_iter_mut().enumerate() {
+                    column.set_constraint(if index + 1 == N {
+                        ColumnConstraint::Absolute(Width::Fixed(width))
+                    } else {
+                        ContentWidth
+                    });
+                }
+            }
+            Some(Fit::No) => return self.blocks(&names, &rows),
+        }
         for line in table.to_string().lines() {
             self.line(line.trim_end());
         }
+    }
+
+    fn blocks<const N: usize>(&mut self, names: &[&str; N], rows: &[[Field; N]]) {
+        let width = names.iter().map(|name| name.len()).max().unwrap_or(0);
+        for (index, row) in rows.iter().enumerate() {
+            if index > 0 {
+                self.line("");
+            }
+            for (name, field) in names.iter().zip(row) {
+                self.line(format!("{name:<width$}  {}", field.text).trim_end());
+            }
+        }
+    }
+}
+
+/// Spaces between columns.
+const GAP: u16 = 2;
+/// The least that a wrapped column must have.
+const LEAST: u16 = 20;
+
+/// How a table fits into a terminal.
+#[derive(Debug, PartialEq, Eq)]
+enum Fit {
+    Whole,
+    /// With its last column that wide.
+    LastColumn(u16),
+    No,
+}
+
+/// How columns of these widths fit into a terminal of `width`.
+fn fit(width: u16, columns: &[u16]) -> Fit {
+    let Some((&last, others)) = columns.split_last() else {
+        return Fit::Whole;
+    };
+    let left = others
+        .iter()
+        .try_fold(width, |left, column| left.checked_sub(column.saturating_add(GAP)));
+    match left {
+        Some(left) if left >= last => Fit::Whole,
+        Some(left) if left >= LEAST => Fit::LastColumn(left),
+        _ => Fit::No,
     }
 }
 
@@ -117,8 +172,8 @@ impl Field {
         }
     }
 
-    fn into_cell(self) -> Cell {
-        let cell = Cell::new(self.text);
+    fn to_cell(&self) -> Cell {
+        let cell = Cell::new(&self.text);
         if self.alarm { cell.fg(Color::Red) } else { cell }
     }
 }
@@ -147,12 +202,16 @@ pub fn duration(ms: u64) -> String {
 mod tests {
     use super::*;
 
-    fn sheet(width: Option<u16>, colour: bool) -> Sheet {
-        let mut sheet = Sheet {
+    fn empty(width: Option<u16>, colour: bool) -> Sheet {
+        Sheet {
             text: String::new(),
             width,
             colour,
-        };
+        }
+    }
+
+    fn sheet_of_two(width: Option<u16>, colour: bool) -> Sheet {
+        let mut sheet = empty(width, colour);
         sheet.table(
             ["name", "n>"],
             [
@@ -165,7 +224,7 @@ mod tests {
 
     #[test]
     fn pipes_get_one_line_per_row() {
-        let text = sheet(None, false).text;
+        let text = sheet_of_two(None, false).text;
         assert_eq!(
             text,
             "name                                n\na rather long name of something     7\nb                                1234\n"
@@ -173,16 +232,30 @@ mod tests {
     }
 
     #[test]
-    fn narrow_terminals_wrap_inside_the_column() {
-        let text = sheet(Some(20), false).text;
-        assert!(text.lines().all(|line| line.chars().count() <= 20), "{text}");
-        assert!(text.contains("1234"));
+    fn narrow_terminals_wrap_the_last_column_or_get_blocks() {
+        assert_eq!(fit(80, &[10, 20, 30]), Fit::Whole);
+        assert_eq!(fit(64, &[10, 20, 30]), Fit::Whole);
+        assert_eq!(fit(63, &[10, 20, 30]), Fit::LastColumn(29));
+        assert_eq!(fit(53, &[10, 20, 30]), Fit::No);
+        assert_eq!(fit(5, &[10, 20, 30]), Fit::No);
+
+        let mut sheet = empty(Some(40), false);
+        let holders = "first second third fourth fifth sixth seventh";
+        sheet.table(["num>", "holders"], [[Field::from(7), holders.into()]]);
+        assert_eq!(
+            sheet.text,
+            "num  holders\n  7  first second third fourth fifth\n     sixth seventh\n"
+        );
+        assert_eq!(
+            sheet_of_two(Some(20), false).text,
+            "name  a rather long name of something\nn     7\n\nname  b\nn     1234\n"
+        );
     }
 
     #[test]
     fn colour_only_when_asked() {
-        assert!(sheet(None, true).text.contains('\x1b'));
-        assert!(!sheet(Some(80), false).text.contains('\x1b'));
+        assert!(sheet_of_two(None, true).text.contains('\x1b'));
+        assert!(!sheet_of_two(Some(80), false).text.contains('\x1b'));
     }
 
     #[test]

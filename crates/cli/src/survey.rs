@@ -118,8 +118,8 @@ impl From<SemBuf> for Operation {
 impl std::fmt::Display for Operation {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self.op {
-            0 => write!(f, "{}=0", self.num)?,
-            op => write!(f, "{}{op:+}", self.num)?,
+            0 => write!(f, "{}: zero", self.num)?,
+            op => write!(f, "{}: {op:+}", self.num)?,
         }
         if self.undo { write!(f, " undo") } else { Ok(()) }
     }
@@ -365,8 +365,8 @@ mod tests {
     #[test]
     fn operations_as_text() {
         let text = |num, op, flg: i32| Operation::from(SemBuf { num, op, flg: flg as i16 }).to_string();
-        assert_eq!(text(3, -2, SEM_UNDO), "3-2 undo");
-        assert_eq!(text(0, 1, IPC_NOWAIT), "0+1");
-        assert_eq!(text(12, 0, 0), "12=0");
+        assert_eq!(text(3, -2, SEM_UNDO), "3: -2 undo");
+        assert_eq!(text(0, 1, IPC_NOWAIT), "0: +1");
+        assert_eq!(text(12, 0, 0), "12: zero");
     }
 }

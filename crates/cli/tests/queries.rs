@@ -100,7 +100,7 @@ fn show_tells_values_holders_and_who_sleeps_for_what() {
 
     let text = namespace.ok(&["show", &id]);
     assert!(
-        text.contains(&format!("{} (semtool", sleeper.pid())) && text.contains("0-4 undo") && text.contains("0=0"),
+        text.contains(&format!("{} (semtool", sleeper.pid())) && text.contains("0: -4 undo") && text.contains("0: zero"),
         "{text}"
     );
     assert!(!text.contains("cycle") && !text.contains('\x1b'), "{text}");

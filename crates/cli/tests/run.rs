@@ -43,7 +43,7 @@ fn a_static_program_is_refused() {
     let cc = std::env::var("CC").unwrap_or_else(|_| "cc".into());
     assert!(
         Command::new(cc)
-            .args(["-static", "-o"])
+            .args(["-static", "-nostdlib", "-Wl,--entry=main", "-o"])
             .args([&path, &source])
             .status()
             .unwrap()

@@ -56,16 +56,15 @@ impl Portrait {
         }
         sheet.heading("Sleepers, in order of arrival");
         sheet.table(
-            ["process", "thread>", "blocked by", "of", "for>"],
+            ["process", "thread>", "for>", "blocked by", "call"],
             self.detail.waiting.iter().map(|sleeper| {
                 let all: Vec<String> = sleeper.operations.iter().map(ToString::to_string).collect();
-                let process = Field::from(&sleeper.process);
                 [
-                    process,
+                    Field::from(&sleeper.process),
                     sleeper.tid.into(),
+                    duration(sleeper.age_ms).into(),
                     Field::from(&sleeper.blocker),
                     all.join(", ").into(),
-                    duration(sleeper.age_ms).into(),
                 ]
             }),
         );
