@@ -27,7 +27,7 @@ apt source --download-only "$package"
 
 for pattern; do
     found=no
-    for archive in ./*.orig.tar.?z; do
+    for archive in ./*.orig.tar.*[!c]; do # not the signatures, *.asc
         tar -xf "$archive" -C "$dir" --strip-components=1 --wildcards "$pattern" 2>/dev/null && found=yes
     done
     test $found = yes || { echo "the source of $package has no $pattern" >&2; exit 1; }
