@@ -30,16 +30,10 @@ struct Programs {
 }
 
 fn programs() -> Result<Programs, Absent> {
-    let programs = Programs {
-        apache: program("apache2", "apache2-bin")?,
-        ab: program("ab", "apache2-utils")?,
-    };
+    let programs = Programs { apache: program("apache2", "apache2-bin")?, ab: program("ab", "apache2-utils")? };
     match Path::new(MODULES).is_dir() {
         true => Ok(programs),
-        false => Err(Absent {
-            package: "Debian's apache2-bin".into(),
-            why: format!("there is no {MODULES}"),
-        }),
+        false => Err(Absent { package: "Debian's apache2-bin".into(), why: format!("there is no {MODULES}") }),
     }
 }
 
@@ -52,16 +46,10 @@ fn serve(programs: Programs, space: &Space) -> Outcome<u64> {
     };
 
     let said = output(apache().args(["-t", "-D", "DUMP_RUN_CFG"]))?;
-    expect(
-        said.contains("Mutex default:") && said.contains("mechanism=sysvsem"),
-        "the mutexes are no System V semaphores",
-        &said,
-    )?;
+    expect(said.contains("Mutex default:") && said.contains("mechanism=sysvsem"), "the mutexes are no System V semaphores", &said)?;
 
     let mut server = Server(apache().arg("-DFOREGROUND").spawn()?);
-    site.wait_for("the start", |log, _| {
-        log.matches("resuming normal operations").count() == 1
-    })?;
+    site.wait_for("the start", |log, _| log.matches("resuming normal operations").count() == 1)?;
     // One orders the children's accept calls, one their questions to the rewriting program.
     let sets = space.sets()?;
     if sets != 2 {
@@ -83,44 +71,28 @@ fn serve(programs: Programs, space: &Space) -> Outcome<u64> {
     let clients = |path: &'static str, meanwhile: &dyn Fn() -> Outcome| -> Outcome {
         thread::scope(|scope| {
             let load = &load;
-            let running = [("one", site.ports[0]), ("eleven", site.ports[1])]
-                .map(|(word, port)| scope.spawn(move || load(path, port, word)));
+            let running =
+                [("one", site.ports[0]), ("eleven", site.ports[1])].map(|(word, port)| scope.spawn(move || load(path, port, word)));
             meanwhile()?;
-            running
-                .into_iter()
-                .try_for_each(|client| client.join().expect("a client's thread"))
+            running.into_iter().try_for_each(|client| client.join().expect("a client's thread"))
         })
     };
     clients("echo/", &|| Ok(()))?;
     // The rewriting program does not survive a restart, so it is left out here.
     clients("plain/", &|| {
-        site.wait_for("half of the answers", |_, served| {
-            served as u64 > 3 * REQUESTS
-        })?;
+        site.wait_for("half of the answers", |_, served| served as u64 > 3 * REQUESTS)?;
         kill(site.server()?, Signal::SIGUSR1)?;
-        site.wait_for("the graceful restart", |log, _| {
-            log.matches("resuming normal operations").count() == 2
-        })
+        site.wait_for("the graceful restart", |log, _| log.matches("resuming normal operations").count() == 2)
     })?;
     clients("echo/", &|| Ok(()))?;
 
     kill(site.server()?, Signal::SIGWINCH)?;
     let status = server.end()?;
     let log = site.log()?;
-    expect(
-        status.success(),
-        &format!("the server ended with {status}"),
-        &log,
-    )?;
-    let serious = ["emerg", "alert", "crit", "error"]
-        .iter()
-        .any(|level| log.contains(&format!(":{level}]")));
+    expect(status.success(), &format!("the server ended with {status}"), &log)?;
+    let serious = ["emerg", "alert", "crit", "error"].iter().any(|level| log.contains(&format!(":{level}]")));
     expect(!serious, "errors in the server's log", &log)?;
-    expect(
-        space.sets()? == 0,
-        "the server has left semaphores behind",
-        &log,
-    )?;
+    expect(space.sets()? == 0, "the server has left semaphores behind", &log)?;
     // Taking and giving back the mutex of accept for each request, and the other's for two thirds of them.
     Ok(2 * (6 + 4) * REQUESTS)
 }
@@ -137,20 +109,11 @@ impl Site {
         // Started by root, the server answers as another user, who reads the pages.
         fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755))?;
         // Two listening sockets: with one the children need no mutex to accept.
-        let sockets = [
-            TcpListener::bind("127.0.0.1:0")?,
-            TcpListener::bind("127.0.0.1:0")?,
-        ];
-        let ports = [
-            sockets[0].local_addr()?.port(),
-            sockets[1].local_addr()?.port(),
-        ];
+        let sockets = [TcpListener::bind("127.0.0.1:0")?, TcpListener::bind("127.0.0.1:0")?];
+        let ports = [sockets[0].local_addr()?.port(), sockets[1].local_addr()?.port()];
         let site = Site { dir, ports };
         fs::write(site.file("httpd.conf"), site.configuration())?;
-        fs::write(
-            site.file("echo.sh"),
-            "#!/bin/sh\nwhile read -r word; do echo \"$word\"; done\n",
-        )?;
+        fs::write(site.file("echo.sh"), "#!/bin/sh\nwhile read -r word; do echo \"$word\"; done\n")?;
         fs::set_permissions(site.file("echo.sh"), fs::Permissions::from_mode(0o755))?;
         fs::create_dir_all(site.file("pages/plain"))?;
         for word in ["one", "eleven"] {
@@ -163,8 +126,7 @@ impl Site {
         let dir = self.dir.path().display();
         let mut text = String::new();
         for module in ["mpm_prefork", "authz_core", "rewrite"] {
-            writeln!(text, "LoadModule {module}_module {MODULES}/mod_{module}.so")
-                .expect("a string takes all");
+            writeln!(text, "LoadModule {module}_module {MODULES}/mod_{module}.so").expect("a string takes all");
         }
         for port in self.ports {
             writeln!(text, "Listen 127.0.0.1:{port}").expect("a string takes all");
@@ -183,8 +145,8 @@ User www-data
 Group www-data
 StartServers 4
 MinSpareServers 2
-MaxSpareServers 4
-MaxRequestWorkers 8
+MaxSpareServers 6
+MaxRequestWorkers 24
 MaxConnectionsPerChild 500
 KeepAlive Off
 DocumentRoot {dir}/pages
@@ -200,9 +162,7 @@ RewriteRule ^/echo/(.+)$ /plain/${{echo:$1}}
     }
 
     fn server(&self) -> Outcome<Pid> {
-        Ok(Pid::from_raw(
-            fs::read_to_string(self.file("pid"))?.trim().parse()?,
-        ))
+        Ok(Pid::from_raw(fs::read_to_string(self.file("pid"))?.trim().parse()?))
     }
 
     fn log(&self) -> Outcome<String> {
@@ -214,18 +174,11 @@ RewriteRule ^/echo/(.+)$ /plain/${{echo:$1}}
         let began = Instant::now();
         loop {
             let log = self.log().unwrap_or_default();
-            let served = fs::read_to_string(self.file("requests"))
-                .unwrap_or_default()
-                .lines()
-                .count();
+            let served = fs::read_to_string(self.file("requests")).unwrap_or_default().lines().count();
             if done(&log, served) {
                 return Ok(());
             }
-            expect(
-                began.elapsed() < PATIENCE,
-                &format!("{what} did not come in {PATIENCE:?}"),
-                &log,
-            )?;
+            expect(began.elapsed() < PATIENCE, &format!("{what} did not come in {PATIENCE:?}"), &log)?;
             thread::sleep(Duration::from_millis(10));
         }
     }

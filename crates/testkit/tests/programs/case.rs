@@ -35,11 +35,9 @@ where
         Err(absent) => {
             let required = env::var_os("MANYWAY_REQUIRE_ALL").is_some_and(|v| v == "1");
             let kind = format!("needs {}", absent.package);
-            Trial::test(name, move || {
-                Err(format!("needs {}: {}", absent.package, absent.why).into())
-            })
-            .with_kind(kind)
-            .with_ignored_flag(!required)
+            Trial::test(name, move || Err(format!("needs {}: {}", absent.package, absent.why).into()))
+                .with_kind(kind)
+                .with_ignored_flag(!required)
         }
     }
 }
@@ -52,27 +50,17 @@ pub fn program(name: &str, package: &str) -> Result<PathBuf, Absent> {
         .chain(["/usr/sbin", "/sbin"].map(PathBuf::from))
         .map(|dir| dir.join(name))
         .find(|file| file.is_file())
-        .ok_or_else(|| Absent {
-            package: package.into(),
-            why: format!("there is no program {name}"),
-        })
+        .ok_or_else(|| Absent { package: package.into(), why: format!("there is no program {name}") })
 }
 
 /// A file of this repository.
 pub fn repository(path: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR"))
-        .join("../..")
-        .join(path)
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(path)
 }
 
 /// The number that follows `label` in a program's output.
 pub fn number_after(output: &str, label: &str) -> Outcome<u64> {
-    let digits = |rest: &str| {
-        rest.trim_start_matches([' ', ':', '\t'])
-            .chars()
-            .take_while(char::is_ascii_digit)
-            .collect::<String>()
-    };
+    let digits = |rest: &str| rest.trim_start_matches([' ', ':', '\t']).chars().take_while(char::is_ascii_digit).collect::<String>();
     output
         .split_once(label)
         .and_then(|(_, rest)| digits(rest).parse().ok())
@@ -81,9 +69,5 @@ pub fn number_after(output: &str, label: &str) -> Outcome<u64> {
 
 /// Fails with `what` and the program's output unless `holds`.
 pub fn expect(holds: bool, what: &str, output: &str) -> Outcome {
-    if holds {
-        Ok(())
-    } else {
-        Err(format!("{what}:\n{output}").into())
-    }
+    if holds { Ok(()) } else { Err(format!("{what}:\n{output}").into()) }
 }

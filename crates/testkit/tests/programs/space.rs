@@ -19,9 +19,9 @@ use crate::case::Outcome;
 const DEADLINE_SECONDS: &str = "120";
 
 /// Whose semaphores the programs get.
-#[derive(Clone, Copy, PartialEq, Eq)]
 enum Subject {
-    Manyway,
+    /// Manyway's: the command.
+    Manyway(&'static Path),
     Kernel,
 }
 
@@ -39,14 +39,8 @@ impl Space {
     pub fn enter() -> Outcome<Space> {
         let on_kernel = env::var_os("MANYWAY_TEST_ON_KERNEL").is_some_and(|v| v == "1");
         Ok(Space {
-            subject: if on_kernel {
-                Subject::Kernel
-            } else {
-                Subject::Manyway
-            },
-            dir: tempfile::Builder::new()
-                .prefix("manyway-programs-")
-                .tempdir_in("/dev/shm")?,
+            subject: if on_kernel { Subject::Kernel } else { Subject::Manyway(manyway()?) },
+            dir: tempfile::Builder::new().prefix("manyway-programs-").tempdir_in("/dev/shm")?,
             scratch: TempDir::new()?,
             kernel: KernelSets::enter()?,
         })
@@ -61,27 +55,17 @@ impl Space {
     pub fn command(&self, program: impl AsRef<OsStr>) -> Command {
         let mut command = Command::new("timeout");
         command.args(["--kill-after=5", DEADLINE_SECONDS]);
-        if self.subject == Subject::Manyway {
-            command
-                .arg(manyway())
-                .args(["run", "--dir"])
-                .arg(self.dir.path())
-                .arg("--");
+        if let Subject::Manyway(manyway) = self.subject {
+            command.arg(manyway).args(["run", "--dir"]).arg(self.dir.path()).arg("--");
         }
-        command
-            .arg(program)
-            .current_dir(self.scratch.path())
-            .stdin(Stdio::null());
+        command.arg(program).current_dir(self.scratch.path()).stdin(Stdio::null());
         command
     }
 
     /// How many sets there are now.
     pub fn sets(&self) -> Outcome<usize> {
         match self.subject {
-            Subject::Manyway => Ok(self.listing()?["sets"]
-                .as_array()
-                .ok_or("manyway ls --json has no sets")?
-                .len()),
+            Subject::Manyway(manyway) => Ok(self.listing(manyway)?["sets"].as_array().ok_or("manyway ls --json has no sets")?.len()),
             Subject::Kernel => Ok(self.kernel.made()?.len()),
         }
     }
@@ -89,32 +73,23 @@ impl Space {
     /// Whether the program, which made `known` operations at least, made them where it should have.
     pub fn judge(&self, known: u64) -> Outcome {
         let touched = self.kernel.touched()?;
-        if self.subject == Subject::Kernel {
+        let Subject::Manyway(manyway) = self.subject else {
             // Without a namespace of its own, sets that came and went left no trace.
-            return if touched || !self.kernel.own {
-                Ok(())
-            } else {
-                Err("the program made no semaphores of the kernel's".into())
-            };
-        }
+            return if touched || !self.kernel.own { Ok(()) } else { Err("the program made no semaphores of the kernel's".into()) };
+        };
         if touched {
             return Err("the program made semaphores of the kernel's".into());
         }
-        let counted = self.listing()?["operations"]
-            .as_u64()
-            .ok_or("manyway ls --json has no operations")?;
+        let counted = self.listing(manyway)?["operations"].as_u64().ok_or("manyway ls --json has no operations")?;
         // Counts of operations that race may be lost.
         if counted == 0 || counted < known / 2 {
-            return Err(format!(
-                "the program made {known} operations at least, the namespace counted {counted}"
-            )
-            .into());
+            return Err(format!("the program made {known} operations at least, the namespace counted {counted}").into());
         }
         Ok(())
     }
 
-    fn listing(&self) -> Outcome<Value> {
-        let mut ls = Command::new(manyway());
+    fn listing(&self, manyway: &Path) -> Outcome<Value> {
+        let mut ls = Command::new(manyway);
         ls.arg("ls").arg("--dir").arg(self.dir.path()).arg("--json");
         Ok(serde_json::from_str(&output(&mut ls)?)?)
     }
@@ -130,18 +105,12 @@ struct KernelSets {
 impl KernelSets {
     fn enter() -> Outcome<KernelSets> {
         let own = unshare(CloneFlags::CLONE_NEWIPC).is_ok();
-        Ok(KernelSets {
-            own,
-            before: sets_of_mine()?,
-        })
+        Ok(KernelSets { own, before: sets_of_mine()? })
     }
 
     /// The sets that were not there at first.
     fn made(&self) -> Outcome<Vec<String>> {
-        Ok(sets_of_mine()?
-            .into_iter()
-            .filter(|set| !self.before.contains(set))
-            .collect())
+        Ok(sets_of_mine()?.into_iter().filter(|set| !self.before.contains(set)).collect())
     }
 
     /// Whether any set was made, in a namespace of the thread's own also one that has been removed since: the first set of a namespace has the
@@ -159,14 +128,8 @@ impl KernelSets {
 fn sets_of_mine() -> Outcome<Vec<String>> {
     let uid = geteuid().to_string();
     let table = fs::read_to_string("/proc/sysvipc/sem")?;
-    let fields = table
-        .lines()
-        .skip(1)
-        .map(|line| line.split_whitespace().take(8).collect::<Vec<_>>());
-    Ok(fields
-        .filter(|fields| fields.get(6) == Some(&uid.as_str()))
-        .map(|fields| fields.join(" "))
-        .collect())
+    let fields = table.lines().skip(1).map(|line| line.split_whitespace().take(8).collect::<Vec<_>>());
+    Ok(fields.filter(|fields| fields.get(6) == Some(&uid.as_str())).map(|fields| fields.join(" ")).collect())
 }
 
 /// Lets an ordinary user's threads have IPC namespaces of their own, by a user namespace in which they may. To be called while there is one
@@ -175,16 +138,11 @@ pub fn own_user_namespace() {
     let (uid, gid) = (geteuid(), getegid());
     // Some systems allow the namespace but nothing inside it, and there is no way back: let another process try it.
     let mut attempt = Command::new("unshare");
-    attempt
-        .args(["--user", "--map-current-user", "--ipc", "true"])
-        .stdin(Stdio::null())
-        .stderr(Stdio::null());
+    attempt.args(["--user", "--map-current-user", "--ipc", "true"]).stdin(Stdio::null()).stderr(Stdio::null());
     if uid.is_root() || !attempt.status().is_ok_and(|status| status.success()) {
         return;
     }
-    let map = |file: &str, line: String| {
-        fs::write(format!("/proc/self/{file}"), line).unwrap_or_else(|e| panic!("{file}: {e}"))
-    };
+    let map = |file: &str, line: String| fs::write(format!("/proc/self/{file}"), line).unwrap_or_else(|e| panic!("{file}: {e}"));
     unshare(CloneFlags::CLONE_NEWUSER).expect("a user namespace, as just before");
     map("setgroups", "deny".into());
     map("uid_map", format!("{uid} {uid} 1"));
@@ -203,32 +161,33 @@ pub fn output(command: &mut Command) -> Outcome<String> {
         .status()
         .map_err(|e| format!("{}: {e}", command.get_program().to_string_lossy()))?;
     let said = String::from_utf8_lossy(&fs::read(said.path())?).into_owned();
-    if status.success() {
-        Ok(said)
-    } else {
-        Err(format!("{command:?}: {status}\n{said}").into())
-    }
+    if status.success() { Ok(said) } else { Err(format!("{command:?}: {status}\n{said}").into()) }
 }
 
 /// The command `manyway` of this build.
-fn manyway() -> &'static Path {
-    static MANYWAY: OnceLock<PathBuf> = OnceLock::new();
-    MANYWAY.get_or_init(|| {
-        let test = env::current_exe().expect("the path of this test");
-        let profile = test
-            .ancestors()
-            .nth(2)
-            .expect("a test lies in <target>/<profile>/deps");
-        // `cargo test` of this package alone does not build the command, and one of an earlier build would be the wrong one.
-        let mut cargo = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-        cargo
-            .args(["build", "--quiet", "--package", "manyway", "--target-dir"])
-            .arg(profile.parent().expect("a target directory"));
+fn manyway() -> Outcome<&'static Path> {
+    static MANYWAY: OnceLock<Result<PathBuf, String>> = OnceLock::new();
+    let built = MANYWAY.get_or_init(|| build_manyway().map_err(|e| e.message().unwrap_or("it was not built").to_owned()));
+    built.as_deref().map_err(|why| format!("no command manyway to test: {why}").into())
+}
+
+fn build_manyway() -> Outcome<PathBuf> {
+    let test = env::current_exe()?;
+    // A test lies in <target>/<profile>/deps.
+    let [_, _, profile, target] = [0, 1, 2, 3].map(|n| test.ancestors().nth(n));
+    let (Some(profile), Some(target)) = (profile, target) else {
+        return Err(format!("{} is not in a target directory", test.display()).into());
+    };
+    let manyway = profile.join("manyway");
+    // `cargo test` does not build the command, or not always, and one of an earlier build would be the wrong one.
+    let cargo = env::var_os("CARGO");
+    if cargo.is_some() || !manyway.exists() {
+        let mut build = Command::new(cargo.unwrap_or_else(|| "cargo".into()));
+        build.args(["build", "--quiet", "--package", "manyway", "--target-dir"]).arg(target);
         if profile.ends_with("release") {
-            cargo.arg("--release");
+            build.arg("--release");
         }
-        output(cargo.current_dir(env!("CARGO_MANIFEST_DIR")))
-            .unwrap_or_else(|e| panic!("{}", e.message().unwrap_or("cargo build failed")));
-        profile.join("manyway")
-    })
+        output(build.current_dir(env!("CARGO_MANIFEST_DIR")))?;
+    }
+    Ok(manyway)
 }
