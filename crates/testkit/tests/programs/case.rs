@@ -19,6 +19,13 @@ pub struct Absent {
     pub why: String,
 }
 
+impl Absent {
+    /// `package` is not there, as `failure` tells.
+    pub fn known_by(package: &str, failure: &Failed) -> Absent {
+        Absent { package: package.into(), why: failure.message().unwrap_or_default().into() }
+    }
+}
+
 /// A case named `name`. `body` gets what it `needs`, runs the program in the space, and returns how many semaphore operations it knows the
 /// program to have made.
 pub fn case<N, F>(name: &str, needs: Result<N, Absent>, body: F) -> Trial

@@ -37,5 +37,5 @@ fn own_tests((source, php): (PathBuf, PathBuf), space: &Space) -> Outcome<u64> {
 /// Debian's name of the source that this PHP was built from.
 fn source_package(php: &Path) -> Result<String, Absent> {
     output(Command::new(php).args(["-r", "echo 'php', PHP_MAJOR_VERSION, '.', PHP_MINOR_VERSION;"]))
-        .map_err(|e| Absent { package: "php-cli".into(), why: format!("{e:?}") })
+        .map_err(|e| Absent::known_by("php-cli", &e))
 }

@@ -19,7 +19,7 @@ fn interpreter() -> Result<PathBuf, Absent> {
     let python = program("python3", "python3")?;
     let mut ask = Command::new(python);
     let path = output(ask.args(["-c", "import sys; print(sys.executable)"]));
-    path.map(|path| PathBuf::from(path.trim())).map_err(|e| Absent { package: "python3".into(), why: format!("{e:?}") })
+    path.map(|path| PathBuf::from(path.trim())).map_err(|e| Absent::known_by("python3", &e))
 }
 
 /// Processes meet at a barrier of three semaphores, with two operations in a call and waits for zero.

@@ -48,8 +48,5 @@ fn kept(name: &str, package: &str, fill: impl FnOnce(&Path) -> Outcome) -> Resul
         fs::rename(new.keep(), &dir).or_else(|e| if dir.is_dir() { Ok(()) } else { Err(e) })?;
         Ok(())
     };
-    match filled() {
-        Ok(()) => Ok(dir),
-        Err(e) => Err(Absent { package: package.into(), why: e.message().unwrap_or("it could not be got").to_owned() }),
-    }
+    filled().map(|()| dir.clone()).map_err(|e| Absent::known_by(package, &e))
 }
