@@ -45,7 +45,7 @@ fn kept(name: &str, package: &str, fill: impl FnOnce(&Path) -> Outcome) -> Resul
         let new = tempfile::Builder::new().prefix(".new-").tempdir_in(&cache)?;
         fill(new.path())?;
         // Another run may have been faster; its copy is as good.
-        fs::rename(new.keep(), &dir).or_else(|e| if dir.is_dir() { Ok(()) } else { Err(e) })?;
+        fs::rename(new.path(), &dir).or_else(|e| if dir.is_dir() { Ok(()) } else { Err(e) })?;
         Ok(())
     };
     filled().map(|()| dir.clone()).map_err(|e| Absent::known_by(package, &e))
