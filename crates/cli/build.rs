@@ -57,23 +57,15 @@ fn build(root: &Path) -> PathBuf {
     cargo.env("CARGO_PROFILE_RELEASE_DEBUG", "none");
     match cargo.status() {
         Ok(status) if status.success() => {}
-        Ok(status) => fail(&format!(
-            "building the library crates/preload failed ({status}): see cargo's messages"
-        )),
+        Ok(status) => fail(&format!("building the library crates/preload failed ({status}): see cargo's messages")),
         Err(e) => fail(&format!("cannot run cargo to build crates/preload: {e}")),
     }
     target_dir.join(target).join("release").join("libmanyway.so")
 }
 
 fn is_outer_setting(name: &str) -> bool {
-    const NAMES: [&str; 6] = [
-        "RUSTFLAGS",
-        "CARGO_ENCODED_RUSTFLAGS",
-        "RUSTC_WRAPPER",
-        "RUSTC_WORKSPACE_WRAPPER",
-        "CARGO_TARGET_DIR",
-        "CARGO_INCREMENTAL",
-    ];
+    const NAMES: [&str; 6] =
+        ["RUSTFLAGS", "CARGO_ENCODED_RUSTFLAGS", "RUSTC_WRAPPER", "RUSTC_WORKSPACE_WRAPPER", "CARGO_TARGET_DIR", "CARGO_INCREMENTAL"];
     NAMES.contains(&name) || name.starts_with("CARGO_BUILD_") || name.starts_with("CARGO_PROFILE_")
 }
 

@@ -13,13 +13,7 @@ use crate::namespace::Choice;
 
 /// System V semaphores in user space: runs unmodified programs on them and shows who holds and who waits
 #[derive(Debug, Parser)]
-#[command(
-    name = "manyway",
-    version,
-    max_term_width = 100,
-    subcommand_required = true,
-    arg_required_else_help = true
-)]
+#[command(name = "manyway", version, max_term_width = 100, subcommand_required = true, arg_required_else_help = true)]
 #[command(after_help = "\
 Examples:
   manyway run -- perl worker.pl      run a program and all it starts on Manyway's semaphores
@@ -259,15 +253,7 @@ mod tests {
 
     #[test]
     fn limits() {
-        assert_eq!(
-            parse_limits("250,32000,32,128"),
-            Ok(Limits {
-                msl: 250,
-                mns: 32000,
-                opm: 32,
-                mni: 128
-            })
-        );
+        assert_eq!(parse_limits("250,32000,32,128"), Ok(Limits { msl: 250, mns: 32000, opm: 32, mni: 128 }));
         for bad in ["", "1,2,3", "1,2,3,4,5", "1,2,3,-4", "a,b,c,d"] {
             assert!(parse_limits(bad).is_err(), "{bad}");
         }

@@ -39,11 +39,7 @@ pub type Result<T> = std::result::Result<T, Failure>;
 impl Failure {
     /// A failure with exit code 1; `what` is wrong.
     pub fn new(what: impl Into<String>) -> Failure {
-        Failure {
-            status: Status::Failed,
-            what: what.into(),
-            advice: None,
-        }
+        Failure { status: Status::Failed, what: what.into(), advice: None }
     }
 
     /// A system call or other operation `doing` failed with `error`.

@@ -10,10 +10,9 @@ use crate::exit::Failure;
 pub fn open_error(dir: &Path, error: &OpenError) -> Failure {
     let place = dir.display();
     let (what, advice) = match *error {
-        OpenError::Os(_, Errno::ENOENT) => (
-            format!("there is no namespace in {place}"),
-            "The first `manyway run` makes it; choose another with --dir or --ns.",
-        ),
+        OpenError::Os(_, Errno::ENOENT) => {
+            (format!("there is no namespace in {place}"), "The first `manyway run` makes it; choose another with --dir or --ns.")
+        }
         OpenError::Os(call, Errno::EACCES | Errno::EPERM) => (
             format!("no access to the namespace in {place} ({call})"),
             "A namespace is its owner's alone: become that user, or choose another with --dir or --ns.",
@@ -73,6 +72,8 @@ pub fn set_error(id: i32, error: Errno) -> Failure {
         Errno::ENOMEM | Errno::ENOSPC => {
             Failure::new(format!("set {id}: no memory left ({error})")).advise("Free space on the namespace's file system.")
         }
+        Errno::EIO => Failure::new(format!("set {id} is damaged"))
+            .advise("Somebody has written the namespace's memory: end its programs and remove it."),
         _ => Failure::new(format!("set {id}: {error}")),
     }
 }

@@ -40,10 +40,7 @@ fn places() -> Vec<Place> {
     let public = |path: String| (PathBuf::from(path), 0o755);
     let mut places = vec![
         vec![public("/run/manyway".into()), public("/run/manyway/lib".into())],
-        vec![
-            public(format!("/dev/shm/manyway-{uid}")),
-            public(format!("/dev/shm/manyway-{uid}/lib")),
-        ],
+        vec![public(format!("/dev/shm/manyway-{uid}")), public(format!("/dev/shm/manyway-{uid}/lib"))],
         vec![public(format!("/tmp/manyway-{uid}")), public(format!("/tmp/manyway-{uid}/lib"))],
     ];
     for variable in ["XDG_RUNTIME_DIR", "XDG_CACHE_HOME"] {
@@ -57,9 +54,7 @@ fn places() -> Vec<Place> {
 }
 
 fn put(place: &Place) -> std::result::Result<PathBuf, Unfit> {
-    let Some((dir, _)) = place.last() else {
-        unreachable!("a place has a directory")
-    };
+    let Some((dir, _)) = place.last() else { unreachable!("a place has a directory") };
     dirs::check_separators(dir)?;
     for (dir, mode) in place {
         dirs::make(dir, *mode)?;
@@ -108,12 +103,7 @@ fn write(dir: &Path, path: &Path) -> io::Result<()> {
 
 /// The value of LD_PRELOAD with the library first and what `others` had after it; a Manyway library of an outer `run` is replaced.
 pub fn preload_list(library: &Path, others: Option<&OsStr>) -> OsString {
-    let is_ours = |entry: &[u8]| {
-        entry
-            .rsplit(|b| *b == b'/')
-            .next()
-            .is_some_and(|name| name.starts_with(PREFIX.as_bytes()))
-    };
+    let is_ours = |entry: &[u8]| entry.rsplit(|b| *b == b'/').next().is_some_and(|name| name.starts_with(PREFIX.as_bytes()));
     let mut list = library.as_os_str().to_owned();
     for entry in others.unwrap_or_default().as_bytes().split(|b| matches!(b, b' ' | b':')) {
         if !entry.is_empty() && !is_ours(entry) {

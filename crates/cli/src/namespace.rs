@@ -110,22 +110,17 @@ impl Surroundings {
             prepare(&base, 0o755, intent)?;
             Ok(base)
         };
-        system()
-            .or_else(|_: Unfit| session())
-            .or_else(|_| shared())
-            .map_err(|unfit| match (&unfit, intent) {
-                (Unfit::Io(_, e), Intent::Find) if e.kind() == ErrorKind::NotFound => Failure::new("you have no namespace yet")
-                    .advise("The first `manyway run` makes one; name another's directory with --dir."),
-                _ => Failure::new(format!("no place for a namespace: {unfit}")).advise("Name a directory of your own with --dir."),
-            })
+        system().or_else(|_: Unfit| session()).or_else(|_| shared()).map_err(|unfit| match (&unfit, intent) {
+            (Unfit::Io(_, e), Intent::Find) if e.kind() == ErrorKind::NotFound => {
+                Failure::new("you have no namespace yet").advise("The first `manyway run` makes one; name another's directory with --dir.")
+            }
+            _ => Failure::new(format!("no place for a namespace: {unfit}")).advise("Name a directory of your own with --dir."),
+        })
     }
 
     /// Directories of private namespaces whose first process is gone: their watchers end them, unless these were killed.
     fn orphans(&self) -> Vec<PathBuf> {
-        let Ok(entries) = self
-            .base(Intent::Find)
-            .and_then(|base| fs::read_dir(base).map_err(|e| Failure::io("base", e)))
-        else {
+        let Ok(entries) = self.base(Intent::Find).and_then(|base| fs::read_dir(base).map_err(|e| Failure::io("base", e))) else {
             return Vec::new();
         };
         let starter = |name: &OsStr| name.to_str()?.strip_prefix(PRIVATE_PREFIX)?.split('-').next()?.parse().ok();
@@ -197,11 +192,7 @@ pub fn open(dir: &Path, how: &OpenOptions) -> Result<Engine> {
 }
 
 /// How queries open a namespace: as it is.
-pub const AS_IT_IS: OpenOptions = OpenOptions {
-    create: false,
-    limits: None,
-    fairness: None,
-};
+pub const AS_IT_IS: OpenOptions = OpenOptions { create: false, limits: None, fairness: None };
 
 #[cfg(test)]
 mod tests {
@@ -227,10 +218,7 @@ mod tests {
     }
 
     fn named(name: &str) -> Choice {
-        Choice {
-            ns: Some(name.into()),
-            dir: None,
-        }
+        Choice { ns: Some(name.into()), dir: None }
     }
 
     #[test]
@@ -242,16 +230,7 @@ mod tests {
         let uid = machine.uid.to_string();
         let run = top.path().join("run/manyway").join(uid);
         let find = |machine: &Surroundings, choice: Choice| machine.directory(&choice, Intent::Make).unwrap();
-        assert_eq!(
-            find(
-                &machine,
-                Choice {
-                    dir: Some("/x/opt".into()),
-                    ns: None
-                }
-            ),
-            Path::new("/x/opt")
-        );
+        assert_eq!(find(&machine, Choice { dir: Some("/x/opt".into()), ns: None }), Path::new("/x/opt"));
         assert_eq!(find(&machine, named("opt")), run.join("opt"));
         assert_eq!(find(&machine, Choice::default()), Path::new("/x/env"));
         machine.dir_variable = None;

@@ -50,11 +50,7 @@ impl Sheet {
         let no_colour = std::env::var_os("NO_COLOR").is_some_and(|v| !v.is_empty());
         let dumb = std::env::var_os("TERM").is_none_or(|v| v == "dumb");
         let size = rustix::termios::tcgetwinsize(&stdout).ok().filter(|size| size.ws_col > 0);
-        Sheet {
-            text: String::new(),
-            width: size.filter(|_| terminal).map(|size| size.ws_col),
-            colour: terminal && !no_colour && !dumb,
-        }
+        Sheet { text: String::new(), width: size.filter(|_| terminal).map(|size| size.ws_col), colour: terminal && !no_colour && !dumb }
     }
 
     /// A line of text.
@@ -68,11 +64,7 @@ impl Sheet {
         if !self.text.is_empty() {
             self.text.push('\n');
         }
-        let line = if self.colour {
-            format!("\x1b[1m{text}\x1b[0m")
-        } else {
-            text.into()
-        };
+        let line = if self.colour { format!("\x1b[1m{text}\x1b[0m") } else { text.into() };
         self.line(line);
     }
 
@@ -101,11 +93,7 @@ impl Sheet {
             Some(Fit::LastColumn(width)) => {
                 table.set_content_arrangement(ContentArrangement::Dynamic);
                 for (index, column) in table.column_iter_mut().enumerate() {
-                    column.set_constraint(if index + 1 == N {
-                        ColumnConstraint::Absolute(Width::Fixed(width))
-                    } else {
-                        ContentWidth
-                    });
+                    column.set_constraint(if index + 1 == N { ColumnConstraint::Absolute(Width::Fixed(width)) } else { ContentWidth });
                 }
             }
             Some(Fit::No) => return self.blocks(&names, &rows),
@@ -147,9 +135,7 @@ fn fit(width: u16, columns: &[u16]) -> Fit {
     let Some((&last, others)) = columns.split_last() else {
         return Fit::Whole;
     };
-    let left = others
-        .iter()
-        .try_fold(width, |left, column| left.checked_sub(column.saturating_add(GAP)));
+    let left = others.iter().try_fold(width, |left, column| left.checked_sub(column.saturating_add(GAP)));
     match left {
         Some(left) if left >= last => Fit::Whole,
         Some(left) if left >= LEAST => Fit::LastColumn(left),
@@ -166,10 +152,7 @@ pub struct Field {
 impl Field {
     /// A cell that should catch the eye: something dead or stuck.
     pub fn alarm(text: impl ToString, alarm: bool) -> Field {
-        Field {
-            text: text.to_string(),
-            alarm,
-        }
+        Field { text: text.to_string(), alarm }
     }
 
     fn to_cell(&self) -> Cell {
@@ -180,10 +163,7 @@ impl Field {
 
 impl<T: ToString> From<T> for Field {
     fn from(value: T) -> Field {
-        Field {
-            text: value.to_string(),
-            alarm: false,
-        }
+        Field { text: value.to_string(), alarm: false }
     }
 }
 
@@ -203,22 +183,12 @@ mod tests {
     use super::*;
 
     fn empty(width: Option<u16>, colour: bool) -> Sheet {
-        Sheet {
-            text: String::new(),
-            width,
-            colour,
-        }
+        Sheet { text: String::new(), width, colour }
     }
 
     fn sheet_of_two(width: Option<u16>, colour: bool) -> Sheet {
         let mut sheet = empty(width, colour);
-        sheet.table(
-            ["name", "n>"],
-            [
-                [Field::from("a rather long name of something"), 7.into()],
-                ["b".into(), Field::alarm(1234, true)],
-            ],
-        );
+        sheet.table(["name", "n>"], [[Field::from("a rather long name of something"), 7.into()], ["b".into(), Field::alarm(1234, true)]]);
         sheet
     }
 
@@ -242,14 +212,8 @@ mod tests {
         let mut sheet = empty(Some(40), false);
         let holders = "first second third fourth fifth sixth seventh";
         sheet.table(["num>", "holders"], [[Field::from(7), holders.into()]]);
-        assert_eq!(
-            sheet.text,
-            "num  holders\n  7  first second third fourth fifth\n     sixth seventh\n"
-        );
-        assert_eq!(
-            sheet_of_two(Some(20), false).text,
-            "name  a rather long name of something\nn     7\n\nname  b\nn     1234\n"
-        );
+        assert_eq!(sheet.text, "num  holders\n  7  first second third fourth fifth\n     sixth seventh\n");
+        assert_eq!(sheet_of_two(Some(20), false).text, "name  a rather long name of something\nn     7\n\nname  b\nn     1234\n");
     }
 
     #[test]

@@ -22,16 +22,8 @@ impl Process {
     /// Looks at process `pid`.
     pub fn look(pid: u32) -> Process {
         let alive = is_alive(pid);
-        let comm = if alive {
-            fs::read_to_string(format!("/proc/{pid}/comm")).ok()
-        } else {
-            None
-        };
-        Process {
-            pid,
-            comm: comm.map(|name| printable(name.trim_end())),
-            alive,
-        }
+        let comm = if alive { fs::read_to_string(format!("/proc/{pid}/comm")).ok() } else { None };
+        Process { pid, comm: comm.map(|name| printable(name.trim_end())), alive }
     }
 }
 
@@ -70,10 +62,7 @@ pub struct Names {
 impl Names {
     /// Knows the users, and no process yet.
     pub fn new() -> Names {
-        Names {
-            processes: HashMap::new(),
-            users: users(&fs::read_to_string("/etc/passwd").unwrap_or_default()),
-        }
+        Names { processes: HashMap::new(), users: users(&fs::read_to_string("/etc/passwd").unwrap_or_default()) }
     }
 
     /// The process with this id.

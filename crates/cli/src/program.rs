@@ -40,11 +40,7 @@ fn locate(program: &OsStr, search: Option<&OsStr>) -> Result<PathBuf> {
     if !program.is_empty() {
         for dir in env::split_paths(search.unwrap_or(OsStr::new("/bin:/usr/bin"))) {
             // An empty entry of PATH is the working directory.
-            let path = if dir.as_os_str().is_empty() {
-                Path::new(".").join(program)
-            } else {
-                dir.join(program)
-            };
+            let path = if dir.as_os_str().is_empty() { Path::new(".").join(program) } else { dir.join(program) };
             match executable(&path) {
                 Ok(()) => return Ok(path),
                 Err(e) if e.kind() == ErrorKind::PermissionDenied => denied = denied.or(Some((path, e))),
@@ -89,9 +85,7 @@ fn check(path: &Path, depth: u32) -> Result<()> {
         Err(e) => return Err(not_executable(path, e)),
     };
     let mut start = Vec::new();
-    Read::by_ref(&mut (&file).take(512))
-        .read_to_end(&mut start)
-        .map_err(|e| not_executable(path, e))?;
+    Read::by_ref(&mut (&file).take(512)).read_to_end(&mut start).map_err(|e| not_executable(path, e))?;
     if start.starts_with(b"\x7fELF") {
         check_privileges(path)?;
         return check_elf(path, &file, &start);
@@ -100,10 +94,7 @@ fn check(path: &Path, depth: u32) -> Result<()> {
     let interpreter = interpreter(&start).unwrap_or(OsStr::new("/bin/sh"));
     let interpreter = Path::new(interpreter);
     if !interpreter.exists() {
-        return Err(not_executable(
-            path,
-            io::Error::other(format!("its interpreter {} does not exist", interpreter.display())),
-        ));
+        return Err(not_executable(path, io::Error::other(format!("its interpreter {} does not exist", interpreter.display()))));
     }
     check(interpreter, depth + 1)
 }
@@ -169,9 +160,7 @@ fn check_elf(path: &Path, file: &File, start: &[u8]) -> Result<()> {
     let count = usize::from(u16_at(header, 56).ok_or_else(damaged)?);
     let mut table = vec![0; count * PROGRAM_HEADER];
     file.read_exact_at(&mut table, offset).map_err(|_| damaged())?;
-    let dynamic = table
-        .chunks_exact(PROGRAM_HEADER)
-        .any(|header| header[..4] == libc::PT_INTERP.to_ne_bytes());
+    let dynamic = table.chunks_exact(PROGRAM_HEADER).any(|header| header[..4] == libc::PT_INTERP.to_ne_bytes());
     if !dynamic {
         return Err(refused(path, "it is statically linked, so no library can be preloaded into it")
             .advise("Use a dynamically linked build, or the crate `manyway-sem` in its source."));
@@ -202,9 +191,7 @@ mod tests {
     }
 
     fn outcome(path: &Path) -> Option<(Status, String)> {
-        find(path.as_os_str())
-            .err()
-            .map(|failure| (failure.code(), failure.what().to_owned()))
+        find(path.as_os_str()).err().map(|failure| (failure.code(), failure.what().to_owned()))
     }
 
     #[track_caller]
@@ -237,11 +224,7 @@ mod tests {
         assert_refused(Path::new(""), Status::NotFound, "on PATH");
         assert_refused(&file(&top, "plain", b"true\n", 0o644), Status::NotExecutable, "cannot execute");
         assert_refused(top.path(), Status::NotExecutable, "cannot execute");
-        assert_refused(
-            &file(&top, "orphan", b"#!/no/such/interpreter\n", 0o755),
-            Status::NotExecutable,
-            "interpreter /no/such",
-        );
+        assert_refused(&file(&top, "orphan", b"#!/no/such/interpreter\n", 0o755), Status::NotExecutable, "interpreter /no/such");
     }
 
     #[test]
@@ -249,19 +232,11 @@ mod tests {
         let top = TestDir::new();
         // No program header at all: nothing names a dynamic loader.
         assert_refused(&file(&top, "static", &changed(56, 0), 0o755), Status::NotRun, "statically linked");
-        assert_refused(
-            &file(&top, "foreign", &changed(18, libc::EM_S390), 0o755),
-            Status::NotRun,
-            "another machine",
-        );
+        assert_refused(&file(&top, "foreign", &changed(18, libc::EM_S390), 0o755), Status::NotRun, "another machine");
         let mut elf = fs::read("/bin/sh").unwrap();
         elf[4] = libc::ELFCLASS32;
         assert_refused(&file(&top, "narrow", &elf, 0o755), Status::NotRun, "32-bit");
-        assert_refused(
-            &file(&top, "short", &changed(4, 0x0102)[..40], 0o755),
-            Status::NotExecutable,
-            "damaged",
-        );
+        assert_refused(&file(&top, "short", &changed(4, 0x0102)[..40], 0o755), Status::NotExecutable, "damaged");
         let loop_path = top.path().join("loop");
         let script = format!("#!{}\n", loop_path.display());
         assert_refused(&file(&top, "loop", script.as_bytes(), 0o755), Status::NotRun, "without end");
@@ -292,10 +267,7 @@ mod tests {
         file(&top, "b/tool", b"", 0o755);
         file(&top, "c/tool", b"", 0o755);
         let search = ["a", "b", "c"].map(|dir| top.path().join(dir).display().to_string()).join(":");
-        assert_eq!(
-            locate(OsStr::new("tool"), Some(OsStr::new(&search))).unwrap(),
-            top.path().join("b/tool")
-        );
+        assert_eq!(locate(OsStr::new("tool"), Some(OsStr::new(&search))).unwrap(), top.path().join("b/tool"));
         let failure = locate(OsStr::new("tool"), Some(top.path().join("a").as_os_str())).unwrap_err();
         assert_eq!(failure.code(), Status::NotExecutable);
     }

@@ -106,12 +106,7 @@ pub struct Operation {
 impl From<SemBuf> for Operation {
     fn from(buf: SemBuf) -> Operation {
         let has = |flag: i32| i32::from(buf.flg) & flag != 0;
-        Operation {
-            num: buf.num,
-            op: buf.op,
-            nowait: has(IPC_NOWAIT),
-            undo: has(SEM_UNDO),
-        }
+        Operation { num: buf.num, op: buf.op, nowait: has(IPC_NOWAIT), undo: has(SEM_UNDO) }
     }
 }
 
@@ -153,11 +148,7 @@ impl Survey {
     pub fn open(choice: &Choice) -> Result<Survey> {
         let dir = namespace::directory(choice, Intent::Find)?;
         let engine = namespace::open(&dir, &AS_IT_IS)?;
-        Ok(Survey {
-            dir,
-            engine,
-            thread: Thread::new(),
-        })
+        Ok(Survey { dir, engine, thread: Thread::new() })
     }
 
     /// The namespace's directory.
@@ -168,14 +159,10 @@ impl Survey {
     /// All sets.
     pub fn sets(&self) -> Vec<Set> {
         let mut found = Vec::new();
-        self.engine
-            .for_each_set(&self.thread, &mut |stat, creator| found.push((stat, creator)));
+        self.engine.for_each_set(&self.thread, &mut |stat, creator| found.push((stat, creator)));
         let mut names = Names::new();
         // A set that is removed meanwhile is left out.
-        found
-            .iter()
-            .filter_map(|(stat, creator)| self.describe(stat, *creator, &mut names).ok())
-            .collect()
+        found.iter().filter_map(|(stat, creator)| self.describe(stat, *creator, &mut names).ok()).collect()
     }
 
     /// The set with this id.
@@ -207,9 +194,7 @@ impl Survey {
 
     fn used_by_living(&self, id: i32, num: u32) -> bool {
         // What cannot be read is taken as used.
-        self.engine
-            .getpid(&self.thread, id, num as i32)
-            .map_or(true, |pid| is_alive(pid as u32))
+        self.engine.getpid(&self.thread, id, num as i32).map_or(true, |pid| is_alive(pid as u32))
     }
 
     /// The wait-for cycles in which the set has a part. The circle may lead through other sets, so all are looked at.
@@ -224,11 +209,7 @@ impl Survey {
         }
         let mut cycles = waitfor::cycles(&edges);
         cycles.retain(|cycle| cycle.iter().any(|edge| edge.set == id));
-        let step = |edge: &Edge| Step {
-            process: Process::look(edge.waiter),
-            set: edge.set,
-            num: edge.num,
-        };
+        let step = |edge: &Edge| Step { process: Process::look(edge.waiter), set: edge.set, num: edge.num };
         cycles.iter().map(|cycle| cycle.iter().map(step).collect()).collect()
     }
 
@@ -240,8 +221,7 @@ impl Survey {
 
     fn sleepers(&self, id: i32) -> std::result::Result<Vec<(Sleeper, Vec<SemBuf>)>, Errno> {
         let mut sleepers = Vec::new();
-        self.engine
-            .for_each_sleeper(&self.thread, id, &mut |sleeper, ops| sleepers.push((sleeper, ops.to_vec())))?;
+        self.engine.for_each_sleeper(&self.thread, id, &mut |sleeper, ops| sleepers.push((sleeper, ops.to_vec())))?;
         Ok(sleepers)
     }
 
@@ -280,10 +260,7 @@ impl Survey {
         }
         for holder in self.holders(id)? {
             if let Some(semaphore) = semaphores.get_mut(usize::from(holder.num)) {
-                semaphore.holders.push(Adjustment {
-                    process: names.process(holder.pid),
-                    adj: holder.adj,
-                });
+                semaphore.holders.push(Adjustment { process: names.process(holder.pid), adj: holder.adj });
             }
         }
         let waiting = self.sleepers(id)?.into_iter().map(|(sleeper, ops)| Waiting {
@@ -294,11 +271,7 @@ impl Survey {
             operations: ops.into_iter().map(Operation::from).collect(),
         });
         let waiting = waiting.collect();
-        Ok(Detail {
-            set: self.describe(&stat, creator, &mut names)?,
-            semaphores,
-            waiting,
-        })
+        Ok(Detail { set: self.describe(&stat, creator, &mut names)?, semaphores, waiting })
     }
 
     /// One semaphore, its holders left to the caller.
@@ -321,12 +294,7 @@ fn waits<'a>(set: i32, sleeper: &'a Sleeper, holders: &'a [Holder]) -> impl Iter
     let blocker = sleeper.blocker;
     let gives = move |holder: &Holder| if blocker.op == 0 { holder.adj < 0 } else { holder.adj > 0 };
     let of_this = holders.iter().filter(move |holder| holder.num == blocker.num && gives(holder));
-    of_this.map(move |holder| Edge {
-        waiter: sleeper.pid,
-        set,
-        num: blocker.num,
-        holder: holder.pid,
-    })
+    of_this.map(move |holder| Edge { waiter: sleeper.pid, set, num: blocker.num, holder: holder.pid })
 }
 
 #[cfg(test)]
@@ -334,22 +302,11 @@ mod tests {
     use super::*;
 
     fn holder(pid: u32, num: u16, adj: i16) -> Holder {
-        Holder {
-            pid,
-            num,
-            adj,
-            alive: true,
-        }
+        Holder { pid, num, adj, alive: true }
     }
 
     fn sleeper(num: u16, op: i16) -> Sleeper {
-        Sleeper {
-            pid: 1,
-            tid: 1,
-            blocker: SemBuf { num, op, flg: 0 },
-            nops: 1,
-            age_ns: 0,
-        }
+        Sleeper { pid: 1, tid: 1, blocker: SemBuf { num, op, flg: 0 }, nops: 1, age_ns: 0 }
     }
 
     #[test]

@@ -48,9 +48,7 @@ impl Gate {
 /// found even if its parent has ended before it was reached.
 pub fn find(dir: &Path) -> Vec<u32> {
     let Ok(entries) = fs::read_dir("/proc") else { return Vec::new() };
-    let pids = entries
-        .flatten()
-        .filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+    let pids = entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
     let own = std::process::id();
     pids.filter(|&pid| pid != own && uses(pid, dir)).collect()
 }
@@ -67,9 +65,7 @@ fn uses(pid: u32, dir: &Path) -> bool {
 
 fn has_entry(environment: &[u8], dir: &Path) -> bool {
     let value = |entry: &[u8]| entry.strip_prefix(DIR_VARIABLE.as_bytes())?.strip_prefix(b"=").map(<[u8]>::to_vec);
-    environment
-        .split(|b| *b == 0)
-        .any(|entry| value(entry).is_some_and(|value| value == dir.as_os_str().as_bytes()))
+    environment.split(|b| *b == 0).any(|entry| value(entry).is_some_and(|value| value == dir.as_os_str().as_bytes()))
 }
 
 fn is_intact(environment: &[u8]) -> bool {
@@ -84,8 +80,7 @@ fn maps(pid: u32, dir: &Path) -> bool {
     };
     let wanted = dir.join("arena-v");
     let wanted = wanted.as_os_str().as_bytes();
-    maps.split(|b| *b == b'\n')
-        .any(|line| line.windows(wanted.len()).any(|part| part == wanted))
+    maps.split(|b| *b == b'\n').any(|line| line.windows(wanted.len()).any(|part| part == wanted))
 }
 
 /// The environment with which the process was executed; none when it cannot be read.
@@ -125,12 +120,7 @@ mod tests {
     use std::process::{Child, Command, Stdio};
 
     fn start(dir: &Path) -> Child {
-        Command::new("sleep")
-            .arg("60")
-            .env(DIR_VARIABLE, dir)
-            .stdin(Stdio::null())
-            .spawn()
-            .unwrap()
+        Command::new("sleep").arg("60").env(DIR_VARIABLE, dir).stdin(Stdio::null()).spawn().unwrap()
     }
 
     #[test]

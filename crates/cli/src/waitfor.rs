@@ -72,11 +72,7 @@ fn way_back(came_by: &BTreeMap<u32, Edge>, start: u32, last: Edge) -> Vec<Edge> 
 /// The processes that `start` waits for, directly or not, and that wait for it.
 fn group(graph: &BTreeMap<u32, Vec<Edge>>, start: u32) -> BTreeSet<u32> {
     let there = reachable(graph, start);
-    there
-        .iter()
-        .copied()
-        .filter(|&process| reachable(graph, process).contains(&start))
-        .collect()
+    there.iter().copied().filter(|&process| reachable(graph, process).contains(&start)).collect()
 }
 
 fn reachable(graph: &BTreeMap<u32, Vec<Edge>>, start: u32) -> BTreeSet<u32> {
@@ -97,22 +93,11 @@ mod tests {
     use super::*;
 
     fn edges(pairs: &[(u32, u32)]) -> Vec<Edge> {
-        pairs
-            .iter()
-            .map(|&(waiter, holder)| Edge {
-                waiter,
-                set: 0,
-                num: 0,
-                holder,
-            })
-            .collect()
+        pairs.iter().map(|&(waiter, holder)| Edge { waiter, set: 0, num: 0, holder }).collect()
     }
 
     fn found(pairs: &[(u32, u32)]) -> Vec<Vec<u32>> {
-        cycles(&edges(pairs))
-            .iter()
-            .map(|cycle| cycle.iter().map(|edge| edge.waiter).collect())
-            .collect()
+        cycles(&edges(pairs)).iter().map(|cycle| cycle.iter().map(|edge| edge.waiter).collect()).collect()
     }
 
     #[test]

@@ -66,11 +66,7 @@ impl Duty {
             Some(arg) if arg == REMOVE => End::Remove,
             Some(_) => End::Stay,
         };
-        Some(Duty {
-            dir: args.next()?.into(),
-            reap,
-            end,
-        })
+        Some(Duty { dir: args.next()?.into(), reap, end })
     }
 
     /// The command line's arguments.
@@ -87,11 +83,7 @@ impl Duty {
             End::Remove => Some(REMOVE),
             End::Stay => Some(STAY),
         };
-        [Some(SUBCOMMAND), self.reap.then_some(REAP), end]
-            .into_iter()
-            .flatten()
-            .map(Into::into)
-            .collect()
+        [Some(SUBCOMMAND), self.reap.then_some(REAP), end].into_iter().flatten().map(Into::into).collect()
     }
 }
 
@@ -142,25 +134,17 @@ fn watch(duty: &Duty) -> io::Result<()> {
     let Ok(_lock) = lock(&duty.dir) else { return Ok(()) };
     // A descriptor for each process: the usual thousand is too few.
     let limit = getrlimit(Resource::Nofile);
-    let _ = setrlimit(
-        Resource::Nofile,
-        Rlimit {
-            current: limit.maximum,
-            ..limit
-        },
-    );
+    let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
     let engine = if duty.reap {
         Some(namespace::open(&duty.dir, &AS_IT_IS).map_err(|failure| io::Error::other(failure.what().to_owned()))?)
     } else {
         None
     };
-    let watch = Arc::new(Watch {
-        engine,
-        dir: duty.dir.clone(),
-        events: epoll::create(epoll::CreateFlags::CLOEXEC)?,
-        watched: Mutex::default(),
-    });
+    let watch =
+        Arc::new(Watch { engine, dir: duty.dir.clone(), events: epoll::create(epoll::CreateFlags::CLOEXEC)?, watched: Mutex::default() });
     if watch.engine.is_some() {
+        // From here on a new process rings; those before are found by the first look.
+        watch.set_mark(std::process::id());
         let listener = Arc::clone(&watch);
         thread::Builder::new().stack_size(256 << 10).spawn(move || listener.listen())?;
     }
@@ -173,12 +157,7 @@ fn watch(duty: &Duty) -> io::Result<()> {
 
 /// Becomes the watcher of the namespace in `dir`, unless there is one.
 fn lock(dir: &Path) -> io::Result<OwnedFd> {
-    let file = OpenOptions::new()
-        .write(true)
-        .create(true)
-        .mode(0o600)
-        .custom_flags(libc::O_NOFOLLOW)
-        .open(dir.join(LOCK_FILE))?;
+    let file = OpenOptions::new().write(true).create(true).mode(0o600).custom_flags(libc::O_NOFOLLOW).open(dir.join(LOCK_FILE))?;
     flock(&file, FlockOperation::NonBlockingLockExclusive)?;
     Ok(file.into())
 }
@@ -211,7 +190,6 @@ impl Watch {
     fn serve(&self, stay: bool) -> io::Result<Gate> {
         let thread = Thread::new();
         loop {
-            self.set_mark(std::process::id());
             self.add_all(&thread);
             while stay || !self.watched().is_empty() {
                 self.wait(&thread)?;
@@ -220,12 +198,16 @@ impl Watch {
             for pid in users::find(&self.dir) {
                 self.add(&thread, pid);
             }
+            if !self.watched().is_empty() {
+                continue;
+            }
             // Only after the mark is gone do sleepers look by themselves: whoever takes a slot until then must be found here.
             self.set_mark(0);
             self.add_all(&thread);
             if self.watched().is_empty() {
                 return Ok(closed);
             }
+            self.set_mark(std::process::id());
         }
     }
 
@@ -273,11 +255,7 @@ impl Watch {
         if self.watched().contains_key(&pid) {
             return;
         }
-        if let Some(pidfd) = i32::try_from(pid)
-            .ok()
-            .and_then(Pid::from_raw)
-            .and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok())
-        {
+        if let Some(pidfd) = i32::try_from(pid).ok().and_then(Pid::from_raw).and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok()) {
             let mut watched = self.watched();
             if !watched.contains_key(&pid)
                 && epoll::add(&self.events, &pidfd, epoll::EventData::new_u64(pid.into()), epoll::EventFlags::IN).is_ok()
@@ -312,11 +290,7 @@ mod tests {
     #[test]
     fn command_lines() {
         for (reap, end) in [(true, End::Leave), (true, End::Stay), (true, End::Remove), (false, End::Remove)] {
-            let duty = Duty {
-                dir: "/a b".into(),
-                reap,
-                end,
-            };
+            let duty = Duty { dir: "/a b".into(), reap, end };
             let args = std::iter::once("manyway".into()).chain(duty.to_args());
             assert_eq!(Duty::from_args(args), Some(duty));
         }

@@ -9,12 +9,7 @@ use serde_json::{Value, json};
 /// Sets by id, as `ls --json` lists them.
 fn ids(namespace: &Namespace) -> Vec<i64> {
     let listing = namespace.json(&["ls"]);
-    listing["sets"]
-        .as_array()
-        .unwrap()
-        .iter()
-        .map(|set| set["id"].as_i64().unwrap())
-        .collect()
+    listing["sets"].as_array().unwrap().iter().map(|set| set["id"].as_i64().unwrap()).collect()
 }
 
 /// A set that a dead program left; returns its id.
@@ -46,21 +41,12 @@ fn ls_shows_creator_holders_and_sleepers() {
     let listing = namespace.json(&["ls"]);
     let set = &listing["sets"][0];
     assert_eq!(set["id"], id.parse::<i64>().unwrap());
-    assert_eq!(
-        (&set["key"], &set["perms"], &set["nsems"], &set["holders"]),
-        (&json!("0x00004d57"), &json!("600"), &json!(3), &json!(1))
-    );
+    assert_eq!((&set["key"], &set["perms"], &set["nsems"], &set["holders"]), (&json!("0x00004d57"), &json!("600"), &json!(3), &json!(1)));
     let comm = set["creator"]["comm"].as_str().unwrap();
     assert!(comm.starts_with("semtool"), "{comm}");
-    assert_eq!(
-        (&set["creator"]["pid"], &set["creator"]["alive"]),
-        (&json!(holder.pid()), &json!(true))
-    );
+    assert_eq!((&set["creator"]["pid"], &set["creator"]["alive"]), (&json!(holder.pid()), &json!(true)));
     let row = namespace.ok(&["ls"]).lines().nth(1).unwrap().to_owned();
-    assert!(
-        row.starts_with(&format!("0x00004d57  {id:>5}  ")) && row.contains(&format!("{} (semtool", holder.pid())),
-        "{row}"
-    );
+    assert!(row.starts_with(&format!("0x00004d57  {id:>5}  ")) && row.contains(&format!("{} (semtool", holder.pid())), "{row}");
 }
 
 #[test]
@@ -79,30 +65,18 @@ fn show_tells_values_holders_and_who_sleeps_for_what() {
     let first = &set["semaphores"][0];
     assert_eq!((&first["value"], &first["ncnt"], &first["zcnt"]), (&json!(1), &json!(1), &json!(1)));
     assert_eq!(first["last"]["pid"], holder.pid());
-    assert_eq!(
-        (&first["holders"][0]["adj"], &first["holders"][0]["process"]["pid"]),
-        (&json!(2), &json!(holder.pid()))
-    );
+    assert_eq!((&first["holders"][0]["adj"], &first["holders"][0]["process"]["pid"]), (&json!(2), &json!(holder.pid())));
     let second = &set["semaphores"][1];
-    assert_eq!(
-        (&second["value"], &second["last"], &second["holders"]),
-        (&json!(0), &Value::Null, &json!([]))
-    );
+    assert_eq!((&second["value"], &second["last"], &second["holders"]), (&json!(0), &Value::Null, &json!([])));
     let waiting = set["waiting"].as_array().unwrap();
     let of = |pid: u32| waiting.iter().find(|w| w["process"]["pid"] == pid).unwrap();
-    assert_eq!(
-        of(sleeper.pid())["blocker"],
-        json!({ "num": 0, "op": -4, "nowait": false, "undo": true })
-    );
+    assert_eq!(of(sleeper.pid())["blocker"], json!({ "num": 0, "op": -4, "nowait": false, "undo": true }));
     assert_eq!(of(zero.pid())["blocker"]["op"], 0);
     assert!(of(zero.pid())["age_ms"].as_u64().unwrap() < 20_000);
     assert_eq!(set["cycles"], json!([]));
 
     let text = namespace.ok(&["show", &id]);
-    assert!(
-        text.contains(&format!("{} (semtool", sleeper.pid())) && text.contains("0: -4 undo") && text.contains("0: zero"),
-        "{text}"
-    );
+    assert!(text.contains(&format!("{} (semtool", sleeper.pid())) && text.contains("0: -4 undo") && text.contains("0: zero"), "{text}");
     assert!(!text.contains("cycle") && !text.contains('\x1b'), "{text}");
 }
 
@@ -110,9 +84,7 @@ fn show_tells_values_holders_and_who_sleeps_for_what() {
 fn show_names_a_wait_for_cycle() {
     let namespace = Namespace::new();
     let start = |mine: &str, other: &str| {
-        let mut program = namespace.semtool(&[
-            "get", "7", "2", "op", mine, "1", "op", mine, "-1", "undo", "wait", "op", other, "-1",
-        ]);
+        let mut program = namespace.semtool(&["get", "7", "2", "op", mine, "1", "op", mine, "-1", "undo", "wait", "op", other, "-1"]);
         let id = program.line();
         assert_eq!((program.line(), program.line()), ("done".into(), "done".into()));
         (program, id)
@@ -153,24 +125,12 @@ fn rm_by_id_and_by_key() {
     // What can be removed is, and the rest is told.
     let output = namespace.output(&["rm", &two.to_string(), &three.to_string()]);
     assert_eq!(output.status.code(), Some(1));
-    assert!(
-        stderr(&output).contains(&format!("there is no set with id {two}")),
-        "{}",
-        stderr(&output)
-    );
+    assert!(stderr(&output).contains(&format!("there is no set with id {two}")), "{}", stderr(&output));
     assert!(ids(&namespace).is_empty());
     let output = namespace.output(&["rm", "--key", "0x51"]);
-    assert!(
-        output.status.code() == Some(1) && stderr(&output).contains("no set with key 0x00000051"),
-        "{}",
-        stderr(&output)
-    );
+    assert!(output.status.code() == Some(1) && stderr(&output).contains("no set with key 0x00000051"), "{}", stderr(&output));
     let output = namespace.output(&["show", &two.to_string()]);
-    assert!(
-        output.status.code() == Some(1) && stderr(&output).contains("manyway ls"),
-        "{}",
-        stderr(&output)
-    );
+    assert!(output.status.code() == Some(1) && stderr(&output).contains("manyway ls"), "{}", stderr(&output));
 }
 
 #[test]
@@ -196,12 +156,7 @@ fn stale_is_what_nobody_alive_uses_and_goes_on_yes() {
     let owned: i64 = owner.line().parse().unwrap();
 
     let listed = namespace.json(&["rm", "--stale"]);
-    let chosen: Vec<_> = listed["chosen"]
-        .as_array()
-        .unwrap()
-        .iter()
-        .map(|set| set["id"].as_i64().unwrap())
-        .collect();
+    let chosen: Vec<_> = listed["chosen"].as_array().unwrap().iter().map(|set| set["id"].as_i64().unwrap()).collect();
     assert_eq!((chosen, &listed["removed"]), (vec![stale, untouched], &json!([])));
     assert_eq!(ids(&namespace), [stale, untouched, used, owned], "removed without --yes");
 

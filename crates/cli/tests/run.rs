@@ -41,14 +41,7 @@ fn a_static_program_is_refused() {
     let source = path.with_extension("c");
     fs::write(&source, "int main(void) { return 0; }\n").unwrap();
     let cc = std::env::var("CC").unwrap_or_else(|_| "cc".into());
-    assert!(
-        Command::new(cc)
-            .args(["-static", "-nostdlib", "-Wl,--entry=main", "-o"])
-            .args([&path, &source])
-            .status()
-            .unwrap()
-            .success()
-    );
+    assert!(Command::new(cc).args(["-static", "-nostdlib", "-Wl,--entry=main", "-o"]).args([&path, &source]).status().unwrap().success());
     let output = Namespace::new().output(&["run", "--", path.to_str().unwrap()]);
     assert_eq!(output.status.code(), Some(125));
     assert!(stderr(&output).contains("statically linked"), "{}", stderr(&output));
@@ -96,14 +89,7 @@ fn programs_share_the_semaphores_of_a_namespace_and_of_no_other() {
 fn what_the_program_starts_is_in_the_same_namespace() {
     let namespace = Namespace::new();
     let inner = env!("CARGO_BIN_EXE_manyway");
-    let shown = namespace.ok(&[
-        "run",
-        "--",
-        "sh",
-        "-c",
-        "echo $MANYWAY_DIR; exec \"$0\" run -- sh -c 'echo $MANYWAY_DIR'",
-        inner,
-    ]);
+    let shown = namespace.ok(&["run", "--", "sh", "-c", "echo $MANYWAY_DIR; exec \"$0\" run -- sh -c 'echo $MANYWAY_DIR'", inner]);
     assert_eq!(shown, format!("{0}\n{0}\n", namespace.dir().display()));
     // One library, however often it is nested.
     let list = namespace.ok(&["run", "--", inner, "run", "--", "sh", "-c", "echo $LD_PRELOAD"]);
@@ -116,10 +102,9 @@ fn a_namespace_keeps_its_limits_and_fairness() {
     namespace.ok(&["run", "--limits", "250,32000,32,128", "--fairness", "barging", "--", "true"]);
     namespace.ok(&["run", "--", "true"]);
     namespace.ok(&["run", "--limits", "250,32000,32,128", "--fairness", "barging", "--", "true"]);
-    for (options, words) in [
-        (["--limits", "1,2,3,4"], "has the limits 250,32000,32,128"),
-        (["--fairness", "strict"], "its fairness is barging"),
-    ] {
+    for (options, words) in
+        [(["--limits", "1,2,3,4"], "has the limits 250,32000,32,128"), (["--fairness", "strict"], "its fairness is barging")]
+    {
         let output = namespace.output(&[&["run"], &options[..], &["--", "true"]].concat());
         assert_eq!(output.status.code(), Some(125));
         assert!(stderr(&output).contains(words), "{}", stderr(&output));
@@ -190,10 +175,7 @@ fn a_private_namespace_ends_with_its_last_process() {
         let mut command = manyway();
         let script = "\"$0\" get 1 1 wait & echo $MANYWAY_DIR";
         // The shell ends at once; the program in the background has its input and lives on.
-        command
-            .args(options)
-            .args(["--", "sh", "-c", &format!("exec 3<&0; {}", script.replace("wait &", "wait <&3 &"))])
-            .arg(semtool());
+        command.args(options).args(["--", "sh", "-c", &format!("exec 3<&0; {}", script.replace("wait &", "wait <&3 &"))]).arg(semtool());
         let mut program = Program::start(command);
         let lines = [program.line(), program.line()];
         let dir = PathBuf::from(lines.iter().find(|line| line.starts_with('/')).expect("a directory"));

@@ -60,11 +60,7 @@ fn a_namespace_that_does_not_exist_is_1_and_says_what_to_do() {
     for arguments in [&["ls"][..], &["show", "0"], &["rm", "--all"]] {
         let output = namespace.output(arguments);
         assert_eq!(output.status.code(), Some(1), "{arguments:?}");
-        assert!(
-            stderr(&output).contains("there is no namespace in /dev/shm/"),
-            "{}",
-            stderr(&output)
-        );
+        assert!(stderr(&output).contains("there is no namespace in /dev/shm/"), "{}", stderr(&output));
         assert!(stderr(&output).contains("manyway run"), "{}", stderr(&output));
         assert!(!namespace.dir().exists(), "{arguments:?} made it");
     }
@@ -99,10 +95,7 @@ fn manual_pages() {
     fs::create_dir(dir).unwrap();
     assert_eq!(output(&["man", dir]).status.code(), Some(0));
     for name in SUBCOMMANDS {
-        assert!(
-            fs::read_to_string(format!("{dir}/manyway-{name}.1")).unwrap().contains(".SH"),
-            "{name}"
-        );
+        assert!(fs::read_to_string(format!("{dir}/manyway-{name}.1")).unwrap().contains(".SH"), "{name}");
     }
 }
 

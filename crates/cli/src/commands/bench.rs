@@ -27,21 +27,9 @@ pub fn run(args: &Bench) -> Result<()> {
     let exe = env::current_exe().map_err(|e| Failure::io("cannot find this program's file", e))?;
     let command = |arguments: Vec<_>| [exe.clone().into()].into_iter().chain(arguments).collect();
     // A worker is told what to preload.
-    let preload = if matches!(args.args.workload, Workload::Worker { .. }) {
-        None
-    } else {
-        Some(library::install()?)
-    };
-    let watcher = Duty {
-        dir: Default::default(),
-        reap: true,
-        end: End::Stay,
-    };
-    let surroundings = Env {
-        worker: command(vec!["bench".into()]),
-        preload,
-        watcher: Some(command(watcher.flags())),
-    };
+    let preload = if matches!(args.args.workload, Workload::Worker { .. }) { None } else { Some(library::install()?) };
+    let watcher = Duty { dir: Default::default(), reap: true, end: End::Stay };
+    let surroundings = Env { worker: command(vec!["bench".into()]), preload, watcher: Some(command(watcher.flags())) };
     let figures = cli::run(&args.args, &surroundings).map_err(|e| Failure::new(e.to_string()))?;
     emit(&Outcome(figures), false)
 }

@@ -44,11 +44,5 @@ pub fn draw_sets(sheet: &mut Sheet, sets: &[Set]) {
 
 pub fn run(args: &Ls) -> Result<()> {
     let survey = Survey::open(&args.namespace)?;
-    emit(
-        &Listing {
-            namespace: survey.dir().to_owned(),
-            sets: survey.sets(),
-        },
-        args.json,
-    )
+    emit(&Listing { namespace: survey.dir().to_owned(), sets: survey.sets() }, args.json)
 }

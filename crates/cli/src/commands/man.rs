@@ -11,9 +11,7 @@ pub fn run(args: &Man) -> Result<()> {
             .map_err(|e| Failure::io(format!("cannot write manual pages to {}", dir.display()), e).advise("The directory must exist.")),
         None => {
             let mut page = Vec::new();
-            clap_mangen::Man::new(definition)
-                .render(&mut page)
-                .map_err(|e| Failure::io("cannot make the manual page", e))?;
+            clap_mangen::Man::new(definition).render(&mut page).map_err(|e| Failure::io("cannot make the manual page", e))?;
             print(&String::from_utf8_lossy(&page))
         }
     }

@@ -42,12 +42,7 @@ impl Report for Removal {
 
 pub fn run(args: &Rm) -> Result<()> {
     let survey = Survey::open(&args.namespace)?;
-    let mut removal = Removal {
-        namespace: survey.dir().to_owned(),
-        chosen: Vec::new(),
-        removed: Vec::new(),
-        failed: Vec::new(),
-    };
+    let mut removal = Removal { namespace: survey.dir().to_owned(), chosen: Vec::new(), removed: Vec::new(), failed: Vec::new() };
     if args.stale || args.all {
         removal.chosen = survey.sets();
         removal.chosen.retain(|set| args.all || survey.is_stale(set));
@@ -73,10 +68,7 @@ impl Removal {
     fn remove(&mut self, survey: &Survey, id: i32) {
         match survey.remove(id) {
             Ok(()) => self.removed.push(id),
-            Err(failure) => self.failed.push(Refusal {
-                id,
-                reason: failure.what().into(),
-            }),
+            Err(failure) => self.failed.push(Refusal { id, reason: failure.what().into() }),
         }
     }
 
@@ -86,10 +78,7 @@ impl Removal {
         for id in self.chosen.iter().map(|set| set.id).collect::<Vec<_>>() {
             match now.get(&id) {
                 Some(set) if !stale || survey.is_stale(set) => self.remove(survey, id),
-                Some(_) => self.failed.push(Refusal {
-                    id,
-                    reason: format!("set {id} is in use again"),
-                }),
+                Some(_) => self.failed.push(Refusal { id, reason: format!("set {id} is in use again") }),
                 // Gone is what was wanted.
                 None => {}
             }

@@ -28,11 +28,7 @@ pub fn run(args: &Run) -> Result<()> {
     // Until this process has become the program, no watcher may conclude that nobody uses the namespace.
     let _gate = Gate::hold_open(&dir).map_err(|e| not_run(Failure::io(format!("cannot lock {}", dir.display()), e)))?;
     // A private namespace needs somebody who removes it, even if nobody is to look for deaths.
-    let duty = Duty {
-        dir: dir.clone(),
-        reap: !args.no_watcher,
-        end: if args.private { End::Remove } else { End::Leave },
-    };
+    let duty = Duty { dir: dir.clone(), reap: !args.no_watcher, end: if args.private { End::Remove } else { End::Leave } };
     if duty.reap || duty.end == End::Remove {
         watcher::start(&duty).unwrap_or_else(|e| {
             eprintln!("manyway: no watcher ({e}): sleepers find the death of a holder within 50 ms instead of at once");
@@ -42,10 +38,7 @@ pub fn run(args: &Run) -> Result<()> {
     let error = Command::new(&path)
         .arg0(name)
         .args(arguments)
-        .env(
-            PRELOAD_VARIABLE,
-            library::preload_list(&library, env::var_os(PRELOAD_VARIABLE).as_deref()),
-        )
+        .env(PRELOAD_VARIABLE, library::preload_list(&library, env::var_os(PRELOAD_VARIABLE).as_deref()))
         .env(DIR_VARIABLE, &dir)
         .exec();
     Err(Failure::io(format!("cannot execute {}", path.display()), error).status(Status::NotExecutable))
@@ -59,11 +52,7 @@ fn prepare_namespace(args: &Run) -> Result<PathBuf> {
     } else {
         namespace::directory(&args.namespace, Intent::Make)?
     };
-    let how = OpenOptions {
-        create: true,
-        limits: args.limits,
-        fairness: args.fairness.map(Into::into),
-    };
+    let how = OpenOptions { create: true, limits: args.limits, fairness: args.fairness.map(Into::into) };
     // One spelling for all: the watcher knows the users of a namespace by this value.
     let opened = namespace::open(&dir, &how).and_then(|_| dir.canonicalize().map_err(|e| Failure::io(dir.display(), e)));
     if opened.is_err() && args.private {

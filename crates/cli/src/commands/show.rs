@@ -38,14 +38,7 @@ impl Portrait {
                 let holders: Vec<String> = sem.holders.iter().map(|h| format!("{} {:+}", h.process, h.adj)).collect();
                 let dead = sem.holders.iter().any(|h| !h.process.alive);
                 let last = sem.last.as_ref().map(ToString::to_string).unwrap_or_default();
-                [
-                    sem.num.into(),
-                    sem.value.into(),
-                    last.into(),
-                    sem.ncnt.into(),
-                    sem.zcnt.into(),
-                    Field::alarm(holders.join(", "), dead),
-                ]
+                [sem.num.into(), sem.value.into(), last.into(), sem.ncnt.into(), sem.zcnt.into(), Field::alarm(holders.join(", "), dead)]
             }),
         );
     }
@@ -74,10 +67,7 @@ impl Portrait {
         for cycle in &self.cycles {
             sheet.heading("Wait-for cycle");
             for (step, next) in cycle.iter().zip(cycle.iter().cycle().skip(1)) {
-                sheet.line(format!(
-                    "{} sleeps for semaphore {} of set {}, held by {}",
-                    step.process, step.num, step.set, next.process
-                ));
+                sheet.line(format!("{} sleeps for semaphore {} of set {}, held by {}", step.process, step.num, step.set, next.process));
             }
         }
     }
@@ -87,12 +77,5 @@ pub fn run(args: &Show) -> Result<()> {
     let survey = Survey::open(&args.namespace)?;
     let detail = survey.detail(args.id)?;
     let cycles = survey.cycles(args.id);
-    emit(
-        &Portrait {
-            namespace: survey.dir().to_owned(),
-            detail,
-            cycles,
-        },
-        args.json,
-    )
+    emit(&Portrait { namespace: survey.dir().to_owned(), detail, cycles }, args.json)
 }

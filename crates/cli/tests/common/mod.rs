@@ -81,11 +81,7 @@ impl Program {
     pub fn start(mut command: Command) -> Program {
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
         let output = BufReader::new(child.stdout.take().unwrap());
-        Program {
-            input: child.stdin.take(),
-            child,
-            output,
-        }
+        Program { input: child.stdin.take(), child, output }
     }
 
     pub fn pid(&self) -> u32 {
@@ -132,11 +128,7 @@ pub fn semtool() -> &'static Path {
         let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/common/semtool.c");
         let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("semtool-{}", std::process::id()));
         let compiler = std::env::var("CC").unwrap_or_else(|_| "cc".into());
-        let status = Command::new(&compiler)
-            .args(["-Wall", "-Werror", "-o"])
-            .arg(&path)
-            .arg(&source)
-            .status();
+        let status = Command::new(&compiler).args(["-Wall", "-Werror", "-o"]).arg(&path).arg(&source).status();
         assert!(status.expect("a C compiler is needed").success());
         path
     })
