@@ -30,16 +30,10 @@ struct Programs {
 }
 
 fn programs() -> Result<Programs, Absent> {
-    let programs = Programs {
-        apache: program("apache2", "apache2-bin")?,
-        ab: program("ab", "apache2-utils")?,
-    };
+    let programs = Programs { apache: program("apache2", "apache2-bin")?, ab: program("ab", "apache2-utils")? };
     match Path::new(MODULES).is_dir() {
         true => Ok(programs),
-        false => Err(Absent {
-            package: "Debian's apache2-bin".into(),
-            why: format!("there is no {MODULES}"),
-        }),
+        false => Err(Absent { package: "Debian's apache2-bin".into(), why: format!("there is no {MODULES}") }),
     }
 }
 
@@ -52,11 +46,7 @@ fn serve(programs: Programs, space: &Space) -> Outcome<u64> {
     };
 
     let said = output(apache().args(["-t", "-D", "DUMP_RUN_CFG"]))?;
-    expect(
-        said.contains("Mutex default:") && said.contains("mechanism=sysvsem"),
-        "the mutexes are no System V semaphores",
-        &said,
-    )?;
+    expect(said.contains("Mutex default:") && said.contains("mechanism=sysvsem"), "the mutexes are no System V semaphores", &said)?;
 
     let mut server = Server(apache().arg("-DFOREGROUND").spawn()?);
     site.wait_for("the start", |log, _| log.matches("resuming normal operations").count() == 1)?;
@@ -92,9 +82,7 @@ fn serve(programs: Programs, space: &Space) -> Outcome<u64> {
     clients("plain/", &|| {
         site.wait_for("half of the answers", |_, served| served as u64 > 3 * REQUESTS)?;
         kill(site.server()?, Signal::SIGUSR1)?;
-        site.wait_for("the graceful restart", |log, _| {
-            log.matches("resuming normal operations").count() == 2
-        })
+        site.wait_for("the graceful restart", |log, _| log.matches("resuming normal operations").count() == 2)
     })?;
     clients("echo/", &|| Ok(()))?;
 
@@ -102,9 +90,7 @@ fn serve(programs: Programs, space: &Space) -> Outcome<u64> {
     let status = server.end()?;
     let log = site.log()?;
     expect(status.success(), &format!("the server ended with {status}"), &log)?;
-    let serious = ["emerg", "alert", "crit", "error"]
-        .iter()
-        .any(|level| log.contains(&format!(":{level}]")));
+    let serious = ["emerg", "alert", "crit", "error"].iter().any(|level| log.contains(&format!(":{level}]")));
     expect(!serious, "errors in the server's log", &log)?;
     expect(space.sets()? == 0, "the server has left semaphores behind", &log)?;
     // Taking and giving back the mutex of accept for each request, and the other's for two thirds of them.

@@ -22,10 +22,7 @@ pub struct Absent {
 impl Absent {
     /// `package` is not there, as `failure` tells.
     pub fn known_by(package: &str, failure: &Failed) -> Absent {
-        Absent {
-            package: package.into(),
-            why: failure.message().unwrap_or_default().into(),
-        }
+        Absent { package: package.into(), why: failure.message().unwrap_or_default().into() }
     }
 }
 
@@ -60,10 +57,7 @@ pub fn program(name: &str, package: &str) -> Result<PathBuf, Absent> {
         .chain(["/usr/sbin", "/sbin"].map(PathBuf::from))
         .map(|dir| dir.join(name))
         .find(|file| file.is_file())
-        .ok_or_else(|| Absent {
-            package: package.into(),
-            why: format!("there is no program {name}"),
-        })
+        .ok_or_else(|| Absent { package: package.into(), why: format!("there is no program {name}") })
 }
 
 /// A file of this repository.
@@ -73,12 +67,7 @@ pub fn repository(path: &str) -> PathBuf {
 
 /// The number that follows `label` in a program's output.
 pub fn number_after(output: &str, label: &str) -> Outcome<u64> {
-    let digits = |rest: &str| {
-        rest.trim_start_matches([' ', ':', '\t'])
-            .chars()
-            .take_while(char::is_ascii_digit)
-            .collect::<String>()
-    };
+    let digits = |rest: &str| rest.trim_start_matches([' ', ':', '\t']).chars().take_while(char::is_ascii_digit).collect::<String>();
     output
         .split_once(label)
         .and_then(|(_, rest)| digits(rest).parse().ok())

@@ -19,9 +19,7 @@ use libtest_mimic::{Arguments, Trial, run};
 fn main() {
     let args = Arguments::from_args();
     space::own_user_namespace();
-    let trials: Vec<Trial> = [perl::cases(), python::cases(), php::cases(), apache::cases(), stress::cases()]
-        .into_iter()
-        .flatten()
-        .collect();
+    let trials: Vec<Trial> =
+        [perl::cases(), python::cases(), php::cases(), apache::cases(), stress::cases()].into_iter().flatten().collect();
     run(&args, trials).exit();
 }

@@ -10,24 +10,15 @@ use crate::space::{Space, output};
 
 pub fn cases() -> Vec<Trial> {
     let perl = || program("perl", "perl");
-    let tests = perl()
-        .and_then(|_| program("prove", "perl"))
-        .and_then(|prove| Ok((prove, own_tests()?)));
-    vec![
-        case("perl_counter_with_undo", perl(), counter),
-        case("perl_own_tests", tests, prove),
-    ]
+    let tests = perl().and_then(|_| program("prove", "perl")).and_then(|prove| Ok((prove, own_tests()?)));
+    vec![case("perl_counter_with_undo", perl(), counter), case("perl_own_tests", tests, prove)]
 }
 
 /// Several processes count under one lock with SEM_UNDO, one is killed holding it.
 fn counter(perl: PathBuf, space: &Space) -> Outcome<u64> {
     let said = output(space.command(perl).arg(repository("examples/counter.pl")))?;
     let counted = number_after(&said, "counted")?;
-    expect(
-        said.contains(&format!("{counted} of {counted}")) && said.contains("the lock is free"),
-        "wrong count or lock",
-        &said,
-    )?;
+    expect(said.contains(&format!("{counted} of {counted}")) && said.contains("the lock is free"), "wrong count or lock", &said)?;
     Ok(2 * counted)
 }
 

@@ -18,11 +18,7 @@ pub fn cases() -> Vec<Trial> {
 /// Several processes share two permits, and count under a lock how many have one.
 fn turnstile(php: PathBuf, space: &Space) -> Outcome<u64> {
     let said = output(space.command(php).arg(repository("examples/turnstile.php")))?;
-    expect(
-        said.contains("at most 2 of 2 were inside") && said.contains("permits back at the end: 2"),
-        "permits lost or forged",
-        &said,
-    )?;
+    expect(said.contains("at most 2 of 2 were inside") && said.contains("permits back at the end: 2"), "permits lost or forged", &said)?;
     // Two semaphores are taken and given back by each, one of them twice.
     Ok(6 * number_after(&said, "6 processes went through")? * 6)
 }
@@ -31,9 +27,7 @@ fn own_tests((source, php): (PathBuf, PathBuf), space: &Space) -> Outcome<u64> {
     // The tests write beside themselves.
     output(Command::new("cp").arg("-r").arg(source).arg(space.scratch().join("tests")))?;
     let mut command = space.command(&php);
-    command
-        .args(["run-tests.php", "-q", "ext/sysvsem/tests"])
-        .current_dir(space.scratch().join("tests"));
+    command.args(["run-tests.php", "-q", "ext/sysvsem/tests"]).current_dir(space.scratch().join("tests"));
     let said = output(command.env("TEST_PHP_EXECUTABLE", &php).env("NO_COLOR", "1"))?;
     let (passed, skipped) = (number_after(&said, "Tests passed")?, number_after(&said, "Tests skipped")?);
     expect(passed >= 2 && skipped == 0, "not all ran and passed", &said)?;

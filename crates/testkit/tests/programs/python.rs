@@ -11,10 +11,7 @@ use crate::space::{Space, output};
 
 pub fn cases() -> Vec<Trial> {
     let suite = interpreter().and_then(|python| Ok((pypi(&python, "sysv_ipc", "1.2.0")?, python)));
-    vec![
-        case("python_barrier_through_ctypes", interpreter(), barrier),
-        case("python_sysv_ipc_own_tests", suite, own_tests),
-    ]
+    vec![case("python_barrier_through_ctypes", interpreter(), barrier), case("python_sysv_ipc_own_tests", suite, own_tests)]
 }
 
 /// The interpreter itself: what is on the path may be a script that chooses one.
@@ -22,8 +19,7 @@ fn interpreter() -> Result<PathBuf, Absent> {
     let python = program("python3", "python3")?;
     let mut ask = Command::new(python);
     let path = output(ask.args(["-c", "import sys; print(sys.executable)"]));
-    path.map(|path| PathBuf::from(path.trim()))
-        .map_err(|e| Absent::known_by("python3", &e))
+    path.map(|path| PathBuf::from(path.trim())).map_err(|e| Absent::known_by("python3", &e))
 }
 
 /// Processes meet at a barrier of three semaphores, with two operations in a call and waits for zero.
@@ -38,16 +34,8 @@ fn barrier(python: PathBuf, space: &Space) -> Outcome<u64> {
 fn own_tests((release, python): (PathBuf, PathBuf), space: &Space) -> Outcome<u64> {
     let mut command = space.command(python);
     command.args(["-m", "unittest", "tests.test_semaphores", "tests.test_module"]);
-    let said = output(
-        command
-            .current_dir(release.join("source"))
-            .env("PYTHONPATH", release.join("site"))
-            .env("PYTHONDONTWRITEBYTECODE", "1"),
-    )?;
-    expect(
-        said.trim_end().ends_with("\nOK") && number_after(&said, "Ran")? >= 53,
-        "not all ran and passed",
-        &said,
-    )?;
+    let said =
+        output(command.current_dir(release.join("source")).env("PYTHONPATH", release.join("site")).env("PYTHONDONTWRITEBYTECODE", "1"))?;
+    expect(said.trim_end().ends_with("\nOK") && number_after(&said, "Ran")? >= 53, "not all ran and passed", &said)?;
     Ok(1)
 }

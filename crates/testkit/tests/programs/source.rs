@@ -19,46 +19,18 @@ pub fn debian(package: &str, patterns: &[&str]) -> Result<PathBuf, Absent> {
 
 /// A release of a project on PyPI, built from its source: unpacked below `source`, installed below `site`.
 pub fn pypi(python: &Path, project: &str, version: &str) -> Result<PathBuf, Absent> {
-    kept(
-        &format!("{project}-{version}"),
-        &format!("{project} from PyPI (and python3-pip, python3-dev, gcc)"),
-        |dir| {
-            let pip = |verb: &str| {
-                let mut pip = Command::new(python);
-                pip.args([
-                    "-m",
-                    "pip",
-                    verb,
-                    "--quiet",
-                    "--disable-pip-version-check",
-                    "--retries",
-                    "0",
-                    "--timeout",
-                    "10",
-                    "--no-deps",
-                ]);
-                pip
-            };
-            let archive = dir.join(format!("{project}-{version}.tar.gz"));
-            output(
-                pip("download")
-                    .args(["--no-binary", project, "--dest"])
-                    .arg(dir)
-                    .arg(format!("{project}=={version}")),
-            )?;
-            output(pip("install").arg("--target").arg(dir.join("site")).arg(&archive))?;
-            fs::create_dir(dir.join("source"))?;
-            output(
-                Command::new("tar")
-                    .arg("-xf")
-                    .arg(archive)
-                    .arg("-C")
-                    .arg(dir.join("source"))
-                    .arg("--strip-components=1"),
-            )
-            .map(drop)
-        },
-    )
+    kept(&format!("{project}-{version}"), &format!("{project} from PyPI (and python3-pip, python3-dev, gcc)"), |dir| {
+        let pip = |verb: &str| {
+            let mut pip = Command::new(python);
+            pip.args(["-m", "pip", verb, "--quiet", "--disable-pip-version-check", "--retries", "0", "--timeout", "10", "--no-deps"]);
+            pip
+        };
+        let archive = dir.join(format!("{project}-{version}.tar.gz"));
+        output(pip("download").args(["--no-binary", project, "--dest"]).arg(dir).arg(format!("{project}=={version}")))?;
+        output(pip("install").arg("--target").arg(dir.join("site")).arg(&archive))?;
+        fs::create_dir(dir.join("source"))?;
+        output(Command::new("tar").arg("-xf").arg(archive).arg("-C").arg(dir.join("source")).arg("--strip-components=1")).map(drop)
+    })
 }
 
 /// The directory `name` of the cache, filled by `fill` if it is not there yet. `fill` gets the path of a directory.

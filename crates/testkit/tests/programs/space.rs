@@ -65,10 +65,7 @@ impl Space {
     /// How many sets there are now.
     pub fn sets(&self) -> Outcome<usize> {
         match self.subject {
-            Subject::Manyway(manyway) => Ok(self.listing(manyway)?["sets"]
-                .as_array()
-                .ok_or("manyway ls --json has no sets")?
-                .len()),
+            Subject::Manyway(manyway) => Ok(self.listing(manyway)?["sets"].as_array().ok_or("manyway ls --json has no sets")?.len()),
             Subject::Kernel => Ok(self.kernel.made()?.len()),
         }
     }
@@ -78,18 +75,12 @@ impl Space {
         let touched = self.kernel.touched()?;
         let Subject::Manyway(manyway) = self.subject else {
             // Without a namespace of its own, sets that came and went left no trace.
-            return if touched || !self.kernel.own {
-                Ok(())
-            } else {
-                Err("the program made no semaphores of the kernel's".into())
-            };
+            return if touched || !self.kernel.own { Ok(()) } else { Err("the program made no semaphores of the kernel's".into()) };
         };
         if touched {
             return Err("the program made semaphores of the kernel's".into());
         }
-        let counted = self.listing(manyway)?["operations"]
-            .as_u64()
-            .ok_or("manyway ls --json has no operations")?;
+        let counted = self.listing(manyway)?["operations"].as_u64().ok_or("manyway ls --json has no operations")?;
         // Counts of operations that race may be lost.
         if counted == 0 || counted < known / 2 {
             return Err(format!("the program made {known} operations at least, the namespace counted {counted}").into());
@@ -114,10 +105,7 @@ struct KernelSets {
 impl KernelSets {
     fn enter() -> Outcome<KernelSets> {
         let own = unshare(CloneFlags::CLONE_NEWIPC).is_ok();
-        Ok(KernelSets {
-            own,
-            before: sets_of_mine()?,
-        })
+        Ok(KernelSets { own, before: sets_of_mine()? })
     }
 
     /// The sets that were not there at first.
@@ -140,14 +128,8 @@ impl KernelSets {
 fn sets_of_mine() -> Outcome<Vec<String>> {
     let uid = geteuid().to_string();
     let table = fs::read_to_string("/proc/sysvipc/sem")?;
-    let fields = table
-        .lines()
-        .skip(1)
-        .map(|line| line.split_whitespace().take(8).collect::<Vec<_>>());
-    Ok(fields
-        .filter(|fields| fields.get(6) == Some(&uid.as_str()))
-        .map(|fields| fields.join(" "))
-        .collect())
+    let fields = table.lines().skip(1).map(|line| line.split_whitespace().take(8).collect::<Vec<_>>());
+    Ok(fields.filter(|fields| fields.get(6) == Some(&uid.as_str())).map(|fields| fields.join(" ")).collect())
 }
 
 /// Lets an ordinary user's threads have IPC namespaces of their own, by a user namespace in which they may. To be called while there is one
@@ -156,10 +138,7 @@ pub fn own_user_namespace() {
     let (uid, gid) = (geteuid(), getegid());
     // Some systems allow the namespace but nothing inside it, and there is no way back: let another process try it.
     let mut attempt = Command::new("unshare");
-    attempt
-        .args(["--user", "--map-current-user", "--ipc", "true"])
-        .stdin(Stdio::null())
-        .stderr(Stdio::null());
+    attempt.args(["--user", "--map-current-user", "--ipc", "true"]).stdin(Stdio::null()).stderr(Stdio::null());
     if uid.is_root() || !attempt.status().is_ok_and(|status| status.success()) {
         return;
     }
@@ -182,11 +161,7 @@ pub fn output(command: &mut Command) -> Outcome<String> {
         .status()
         .map_err(|e| format!("{}: {e}", command.get_program().to_string_lossy()))?;
     let said = String::from_utf8_lossy(&fs::read(said.path())?).into_owned();
-    if status.success() {
-        Ok(said)
-    } else {
-        Err(format!("{command:?}: {status}\n{said}").into())
-    }
+    if status.success() { Ok(said) } else { Err(format!("{command:?}: {status}\n{said}").into()) }
 }
 
 /// The command `manyway` of this build.
