@@ -144,7 +144,7 @@ impl Engine {
             me.ctl.fin.store(Fin { value: val, adj: None, pid: me.pid }.bits(), Relaxed);
             commit(&me.ctl.step, Step::SetVal { num }.bits()); // STEP-COMMIT
             self.apply_step(me.ctl, &set, wakes);
-            self.scan_set(me.slot, me.ctl, &set, [(num, true)].into_iter(), wakes);
+            self.scan_changed(me.slot, me.ctl, &set, [num].into_iter(), wakes);
         })
     }
 

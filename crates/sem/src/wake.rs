@@ -353,7 +353,7 @@ impl Engine {
         }
     }
 
-    /// After values changed in a set section: the cells `changed` (with whether each was raised).
+    /// After a semop changed values in a set section: the cells that it named (with whether each was raised).
     pub(crate) fn scan_set<'e>(
         &'e self,
         slot: u32,
@@ -363,6 +363,36 @@ impl Engine {
         wakes: &mut Wakes<'e>,
     ) {
         self.wake_zeros(slot, ctl, set, changed.clone().map(|(n, _)| n), wakes);
+        self.scan_alter(slot, ctl, set, changed, wakes);
+    }
+
+    /// The same after SETVAL, SETALL or a process's undo: the complex zero-sleepers are looked at when *any* semaphore of the set is 0
+    /// (do_smart_wakeup_zero without operations).
+    pub(crate) fn scan_changed<'e>(
+        &'e self,
+        slot: u32,
+        ctl: &ThreadCtl,
+        set: &SetRef<'e>,
+        changed: impl Iterator<Item = u16> + Clone,
+        wakes: &mut Wakes<'e>,
+    ) {
+        if !self.wake_zeros(slot, ctl, set, changed.clone(), wakes)
+            && set.head.consts.head.load(Relaxed) != 0
+            && set.cells().any(|(_, c)| word::value(c.word.load(Relaxed)) == 0)
+        {
+            self.wake_consts(slot, ctl, set, wakes);
+        }
+        self.scan_alter(slot, ctl, set, changed.map(|n| (n, true)), wakes);
+    }
+
+    fn scan_alter<'e>(
+        &'e self,
+        slot: u32,
+        ctl: &ThreadCtl,
+        set: &SetRef<'e>,
+        changed: impl Iterator<Item = (u16, bool)>,
+        wakes: &mut Wakes<'e>,
+    ) {
         self.update_queue(slot, ctl, set, wakes);
         for (num, raised) in changed {
             if let Some(cell) = set.cell(num as u32)
@@ -376,7 +406,7 @@ impl Engine {
 
     /// The same for all cells that the section owns.
     pub(crate) fn scan_all<'e>(&'e self, slot: u32, ctl: &ThreadCtl, set: &SetRef<'e>, wakes: &mut Wakes<'e>) {
-        self.scan_set(slot, ctl, set, set.cells().map(|(n, _)| (n, true)), wakes);
+        self.scan_changed(slot, ctl, set, set.cells().map(|(n, _)| n), wakes);
     }
 
     pub(crate) fn owned(&self, slot: u32, cell: &Cell) -> bool {
@@ -384,8 +414,15 @@ impl Engine {
         word::is_locked_by(w, slot) || w & (word::COMPLEX | word::LOCKED) == word::COMPLEX
     }
 
-    /// do_smart_wakeup_zero: simple zero-sleepers of each cell that is 0; then, if there was such a cell, the complex ones.
-    fn wake_zeros<'e>(&'e self, slot: u32, ctl: &ThreadCtl, set: &SetRef<'e>, nums: impl Iterator<Item = u16>, wakes: &mut Wakes<'e>) {
+    /// do_smart_wakeup_zero: simple zero-sleepers of each cell that is 0; then, if there was such a cell (true), the complex ones.
+    fn wake_zeros<'e>(
+        &'e self,
+        slot: u32,
+        ctl: &ThreadCtl,
+        set: &SetRef<'e>,
+        nums: impl Iterator<Item = u16>,
+        wakes: &mut Wakes<'e>,
+    ) -> bool {
         let mut zero = false;
         for num in nums {
             if let Some(cell) = set.cell(num as u32)
@@ -397,10 +434,15 @@ impl Engine {
             }
         }
         if zero {
-            for (s, sleeper) in self.walk(&set.head.consts) {
-                if !self.skip_dead(set, s, sleeper) {
-                    let _ = self.complete_many(slot, ctl, set, s, sleeper, wakes);
-                }
+            self.wake_consts(slot, ctl, set, wakes);
+        }
+        zero
+    }
+
+    fn wake_consts<'e>(&'e self, slot: u32, ctl: &ThreadCtl, set: &SetRef<'e>, wakes: &mut Wakes<'e>) {
+        for (s, sleeper) in self.walk(&set.head.consts) {
+            if !self.skip_dead(set, s, sleeper) {
+                let _ = self.complete_many(slot, ctl, set, s, sleeper, wakes);
             }
         }
     }
