@@ -58,9 +58,9 @@ pub fn run(args: &Args, env: &Env) -> Result<Report, Error> {
 }
 
 impl Env {
-    /// For a program that offers the benchmarks as `EXE ARGS…`, the library to preload beside it or named by `MANYWAY_LIBRARY`.
+    /// For a program that offers the benchmarks as `EXE ARGS…`, the library to preload beside it or named by `MANYWAY_LIB`.
     pub fn beside(exe: &Path, args: &[&str]) -> Env {
-        let library = std::env::var_os("MANYWAY_LIBRARY").map(PathBuf::from);
+        let library = std::env::var_os("MANYWAY_LIB").map(PathBuf::from);
         let library = library.unwrap_or_else(|| exe.with_file_name("libmanyway.so"));
         let worker = std::iter::once(exe.as_os_str().to_owned())
             .chain(args.iter().map(Into::into))
@@ -129,11 +129,8 @@ impl FromStr for Pin {
             "allowed" => Ok(Pin::Allowed),
             list => {
                 let cpus: Result<Vec<usize>, _> = list.split(',').map(str::parse).collect();
-                cpus.map(Pin::Cpus).map_err(|_| {
-                    format!(
-                        "{list:?} is no list of CPU numbers like 0,1, nor `allowed`, nor `none`"
-                    )
-                })
+                cpus.map(Pin::Cpus)
+                    .map_err(|_| format!("{list:?} is no list of CPU numbers like 0,1, nor `allowed`, nor `none`"))
             }
         }
     }
@@ -187,18 +184,13 @@ mod tests {
             "--pin",
             "1,0",
         ];
-        let args = Program::try_parse_from(line)
-            .unwrap_or_else(|e| panic!("{e}"))
-            .args;
+        let args = Program::try_parse_from(line).unwrap_or_else(|e| panic!("{e}")).args;
         assert_eq!(args.json.as_deref(), Some(Path::new("f")));
         let Workload::Uncontended(args) = args.workload else {
             panic!("{:?}", args.workload)
         };
         assert_eq!(args.backend, [Kind::Kernel, Kind::Posix]);
-        assert_eq!(
-            (args.secs, args.rounds, args.pin),
-            (1.5, 3, Pin::Cpus(vec![1, 0]))
-        );
+        assert_eq!((args.secs, args.rounds, args.pin), (1.5, 3, Pin::Cpus(vec![1, 0])));
     }
 
     #[test]
@@ -214,12 +206,7 @@ mod tests {
 
     #[test]
     fn a_bad_pin_or_round_count_is_refused() {
-        for bad in [
-            ["--pin", "x"],
-            ["--pin", ""],
-            ["--rounds", "0"],
-            ["--backend", "sysv"],
-        ] {
+        for bad in [["--pin", "x"], ["--pin", ""], ["--rounds", "0"], ["--backend", "sysv"]] {
             assert!(
                 Program::try_parse_from(["bench", "uncontended"].iter().chain(&bad)).is_err(),
                 "{bad:?}"

@@ -44,9 +44,7 @@ pub enum Error {
         what: String,
     },
     /// A worker ended, or wrote what is no answer.
-    #[error(
-        "worker {pid} of back end {backend} {what}; run it again, and if it persists look at `dmesg` for a killed process"
-    )]
+    #[error("worker {pid} of back end {backend} {what}; run it again, and if it persists look at `dmesg` for a killed process")]
     Lost {
         /// The worker's process id.
         pid: u32,
@@ -64,10 +62,8 @@ pub enum Error {
         what: &'static str,
     },
     /// The library to preload is not there.
-    #[error(
-        "no library to preload: build it with `cargo build --release -p manyway-preload`, or leave {0} out of --backend"
-    )]
-    NoLibrary(Kind),
+    #[error("no library to preload: build it with `cargo build --release -p manyway-preload`, or choose others with --backend")]
+    NoLibrary,
     /// The library was named but the loader did not use it.
     #[error("{}: was not loaded into the worker, which still uses the kernel's semaphores; see what `LD_DEBUG=libs` says", .0.display())]
     NotPreloaded(PathBuf),
@@ -87,22 +83,15 @@ pub enum Error {
 impl Error {
     /// For `map_err` on system calls: says what was tried.
     pub fn io(what: impl Into<String>) -> impl FnOnce(std::io::Error) -> Error {
-        move |source| Error::Io {
-            what: what.into(),
-            source,
-        }
+        move |source| Error::Io { what: what.into(), source }
     }
 }
 
 /// What to do about the failures that a machine's set-up explains.
 fn hint(backend: Kind, errno: Errno) -> &'static str {
     match (backend, errno) {
-        (Kind::Kernel, Errno::ENOSYS) => {
-            "; this system has no System V semaphores: leave kernel out of --backend"
-        }
-        (Kind::Kernel, Errno::ENOSPC) => {
-            "; the kernel's limits are used up: see `ipcs -s` and `sysctl kernel.sem`"
-        }
+        (Kind::Kernel, Errno::ENOSYS) => "; this system has no System V semaphores: leave kernel out of --backend",
+        (Kind::Kernel, Errno::ENOSPC) => "; the kernel's limits are used up: see `ipcs -s` and `sysctl kernel.sem`",
         _ => "",
     }
 }

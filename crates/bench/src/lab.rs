@@ -6,6 +6,8 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Stdio};
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
 use crate::backend::{Kind, Place, SetId};
 use crate::worker::{Answer, Command, Start};
 use crate::{Env, Error};
@@ -37,7 +39,7 @@ impl Lab {
     /// A new place of the given kind, its keeper on `cpu`.
     pub fn open(env: &Env, kind: Kind, cpu: Option<usize>) -> Result<Lab, Error> {
         let preload = match (kind, &env.preload) {
-            (Kind::ManywayPreload, None) => return Err(Error::NoLibrary(kind)),
+            (Kind::ManywayPreload, None) => return Err(Error::NoLibrary),
             (Kind::ManywayPreload, library) => library.clone(),
             _ => None,
         };
@@ -50,13 +52,8 @@ impl Lab {
             .find(|dir| dir.is_dir())
             .map(Path::to_owned);
         let parent = parent.unwrap_or_else(|| PathBuf::from("."));
-        let made = tempfile::Builder::new()
-            .prefix("manyway-bench-")
-            .tempdir_in(&parent);
-        let dir = made.map_err(Error::io(format!(
-            "cannot make a directory in {}",
-            parent.display()
-        )))?;
+        let made = tempfile::Builder::new().prefix("manyway-bench-").tempdir_in(&parent);
+        let dir = made.map_err(Error::io(format!("cannot make a directory in {}", parent.display())))?;
         let place = Place {
             kind,
             dir: dir.path().to_owned(),
@@ -71,11 +68,7 @@ impl Lab {
         )?;
         // From here on the keeper removes it, even when this process is killed.
         let _ = dir.keep();
-        Ok(Lab {
-            launch,
-            place,
-            keeper,
-        })
+        Ok(Lab { launch, place, keeper })
     }
 
     /// The directory of the place.
@@ -122,19 +115,14 @@ impl Lab {
 impl Worker {
     fn start(launch: &Launch, start: &Start) -> Result<Worker, Error> {
         let Some((program, args)) = launch.command.split_first() else {
-            return Err(Error::io("cannot start a worker")(
-                std::io::ErrorKind::NotFound.into(),
-            ));
+            return Err(Error::io("cannot start a worker")(std::io::ErrorKind::NotFound.into()));
         };
         let mut command = std::process::Command::new(program);
-        let json =
-            serde_json::to_string(start).map_err(|e| Error::io("a worker's argument")(e.into()))?;
+        let json = serde_json::to_string(start).map_err(|e| Error::io("a worker's argument")(e.into()))?;
         // An own process group: an interrupt from the terminal ends the coordinator, and the workers at the end of their input.
         command.args(args).arg("worker").arg(json).process_group(0);
         match &launch.preload {
-            Some(library) => command
-                .env("LD_PRELOAD", library)
-                .env("MANYWAY_DIR", &start.place.dir),
+            Some(library) => command.env("LD_PRELOAD", library).env("MANYWAY_DIR", &start.place.dir),
             // Even when the benchmark itself runs preloaded, its reference is the kernel.
             None => command.env_remove("LD_PRELOAD"),
         };
@@ -145,18 +133,13 @@ impl Worker {
     pub(crate) fn copy(start: &Start) -> Result<Worker, Error> {
         let mut args: Vec<OsString> = std::env::args_os().skip(1).collect();
         args.pop();
-        let json =
-            serde_json::to_string(start).map_err(|e| Error::io("a worker's argument")(e.into()))?;
+        let json = serde_json::to_string(start).map_err(|e| Error::io("a worker's argument")(e.into()))?;
         let mut command = std::process::Command::new("/proc/self/exe");
         command.args(args).arg(OsStr::new(&json));
         Worker::spawn(command, start.place.kind, start.keeper)
     }
 
-    fn spawn(
-        mut command: std::process::Command,
-        kind: Kind,
-        keeper: bool,
-    ) -> Result<Worker, Error> {
+    fn spawn(mut command: std::process::Command, kind: Kind, keeper: bool) -> Result<Worker, Error> {
         let program = command.get_program().to_owned();
         let spawned = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
         let mut child = spawned.map_err(Error::io(format!("cannot start {program:?}")))?;
@@ -189,8 +172,7 @@ impl Worker {
 
     /// Sends a command whose answer `receive` will get.
     pub fn send(&mut self, command: &Command) -> Result<(), Error> {
-        let mut line =
-            serde_json::to_vec(command).map_err(|e| Error::io("a worker's command")(e.into()))?;
+        let mut line = serde_json::to_vec(command).map_err(|e| Error::io("a worker's command")(e.into()))?;
         line.push(b'\n');
         let written = self.input.as_mut().map(|input| input.write_all(&line));
         match written {
@@ -205,15 +187,18 @@ impl Worker {
         match self.output.read_line(&mut line) {
             Ok(0) => Err(self.lost("ended")),
             Ok(_) => match serde_json::from_str(&line) {
-                Ok(Answer::Failed(what)) => Err(Error::Worker {
-                    pid: self.pid(),
-                    what,
-                }),
+                Ok(Answer::Failed(what)) => Err(Error::Worker { pid: self.pid(), what }),
                 Ok(answer) => Ok(answer),
                 Err(_) => Err(self.lost(&format!("wrote {line:?}"))),
             },
             Err(error) => Err(self.lost(&error.to_string())),
         }
+    }
+
+    /// True when [`Worker::receive`] will not wait.
+    pub fn has_answered(&self) -> bool {
+        let mut output = [PollFd::new(self.output.get_ref(), PollFlags::IN)];
+        !self.output.buffer().is_empty() || poll(&mut output, Some(&Timespec::default())).is_ok_and(|ready| ready > 0)
     }
 
     /// The error of an answer that does not fit the command.
@@ -231,9 +216,7 @@ impl Worker {
 
     /// Kills it with SIGKILL and returns at once.
     pub fn kill(&mut self) -> Result<(), Error> {
-        self.child
-            .kill()
-            .map_err(Error::io(format!("cannot kill worker {}", self.pid())))
+        self.child.kill().map_err(Error::io(format!("cannot kill worker {}", self.pid())))
     }
 
     /// Waits for its end.

@@ -113,9 +113,7 @@ impl Report {
             .iter()
             .filter(|s| s.backend != Kind::Kernel)
             .filter_map(|s| {
-                let reference = series
-                    .iter()
-                    .find(|r| r.case == s.case && r.backend == Kind::Kernel)?;
+                let reference = series.iter().find(|r| r.case == s.case && r.backend == Kind::Kernel)?;
                 Ratio::of(s, reference, Kind::Kernel.name())
             })
             .collect();
@@ -131,8 +129,7 @@ impl Report {
 
     /// Writes the report as JSON into a file.
     pub fn write_json(&self, path: &Path) -> Result<(), Error> {
-        std::fs::write(path, self.to_json())
-            .map_err(Error::io(format!("cannot write {}", path.display())))
+        std::fs::write(path, self.to_json()).map_err(Error::io(format!("cannot write {}", path.display())))
     }
 
     /// The report as JSON, ending in a newline.
@@ -144,18 +141,11 @@ impl Report {
 
     /// The table's cells: a header, then a row per case and back end.
     pub fn table(&self) -> Vec<Vec<String>> {
-        let header = [
-            "case", "backend", "unit", "median", "min", "max", "rounds", "ratio", "",
-        ];
+        let header = ["case", "backend", "unit", "median", "min", "max", "rounds", "ratio", ""];
         let mut rows = vec![header.map(str::to_owned).to_vec()];
         rows.extend(self.results.iter().map(|r| {
-            let ratio = self
-                .ratios
-                .iter()
-                .filter(|x| x.case == r.case && x.backend == r.backend);
-            let ratio: Vec<_> = ratio
-                .map(|x| format!("{} x {}", number(x.median), x.over))
-                .collect();
+            let ratio = self.ratios.iter().filter(|x| x.case == r.case && x.backend == r.backend);
+            let ratio: Vec<_> = ratio.map(|x| format!("{} x {}", number(x.median), x.over)).collect();
             let note = if r.spread > NOISY {
                 format!("noisy: middle half within {:.0} %", r.spread * 100.0)
             } else {
@@ -179,12 +169,7 @@ impl Report {
 
 impl Measured {
     fn of(series: &Series) -> Measured {
-        let Summary {
-            median,
-            min,
-            max,
-            spread,
-        } = Summary::of(&series.samples);
+        let Summary { median, min, max, spread } = Summary::of(&series.samples);
         Measured {
             case: series.case.to_owned(),
             backend: series.backend.name().to_owned(),
@@ -202,9 +187,7 @@ impl Ratio {
     /// `series` over `reference`, round by round; `over` says what the reference is.
     pub fn of(series: &Series, reference: &Series, over: &str) -> Option<Ratio> {
         let pairs = series.samples.iter().zip(&reference.samples);
-        let ratios: Vec<f64> = pairs
-            .filter_map(|(&s, &r)| series.unit.better(s, r))
-            .collect();
+        let ratios: Vec<f64> = pairs.filter_map(|(&s, &r)| series.unit.better(s, r)).collect();
         let (case, backend) = (series.case.to_owned(), series.backend.name().to_owned());
         (!ratios.is_empty()).then(|| Ratio {
             case,
@@ -245,16 +228,8 @@ impl fmt::Display for Report {
 
 /// Four significant digits or all digits before the point.
 fn number(x: f64) -> String {
-    let digits = if x == 0.0 {
-        0
-    } else {
-        x.abs().log10().floor() as i32
-    };
-    let decimals = if x.fract() == 0.0 {
-        0
-    } else {
-        (2 - digits).clamp(0, 3) as usize
-    };
+    let digits = if x == 0.0 { 0 } else { x.abs().log10().floor() as i32 };
+    let decimals = if x.fract() == 0.0 { 0 } else { (2 - digits).clamp(0, 3) as usize };
     format!("{x:.decimals$}")
 }
 
@@ -303,12 +278,8 @@ mod tests {
             &[series(Kind::Kernel, Unit::Ns, &[600.0])],
         );
         let json: serde_json::Value = serde_json::from_str(&report.to_json()).unwrap();
-        let keys =
-            |v: &serde_json::Value| v.as_object().unwrap().keys().cloned().collect::<Vec<_>>();
-        assert_eq!(
-            keys(&json),
-            ["args", "machine", "ratios", "results", "workload"]
-        );
+        let keys = |v: &serde_json::Value| v.as_object().unwrap().keys().cloned().collect::<Vec<_>>();
+        assert_eq!(keys(&json), ["args", "machine", "ratios", "results", "workload"]);
         assert_eq!(
             keys(&json["results"][0]),
             ["backend", "case", "max", "median", "min", "rounds", "unit"]
@@ -320,26 +291,15 @@ mod tests {
 
     #[test]
     fn table_flags_a_noisy_row() {
-        let quiet = Report::new(
-            "w",
-            &(),
-            &[series(Kind::Kernel, Unit::Ns, &[600.0, 601.0, 602.0])],
-        );
-        let noisy = Report::new(
-            "w",
-            &(),
-            &[series(Kind::Kernel, Unit::Ns, &[600.0, 900.0, 1200.0])],
-        );
+        let quiet = Report::new("w", &(), &[series(Kind::Kernel, Unit::Ns, &[600.0, 601.0, 602.0])]);
+        let noisy = Report::new("w", &(), &[series(Kind::Kernel, Unit::Ns, &[600.0, 900.0, 1200.0])]);
         assert!(!quiet.to_string().contains("noisy"));
         assert!(noisy.to_string().contains("noisy: middle half within 33 %"));
     }
 
     #[test]
     fn numbers_keep_what_matters() {
-        let shown: Vec<_> = [0.0, 5.0, 4.5678, 61.234, 615.42, 1234567.8]
-            .into_iter()
-            .map(number)
-            .collect();
+        let shown: Vec<_> = [0.0, 5.0, 4.5678, 61.234, 615.42, 1234567.8].into_iter().map(number).collect();
         assert_eq!(shown, ["0", "5", "4.57", "61.2", "615", "1234568"]);
     }
 }

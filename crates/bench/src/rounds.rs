@@ -39,11 +39,7 @@ pub fn interleave(
 ) -> Result<(), Error> {
     for round in 0..warm_up + rounds {
         for turn in 0..series.len() {
-            let index = if round % 2 == 0 {
-                turn
-            } else {
-                series.len() - 1 - turn
-            };
+            let index = if round % 2 == 0 { turn } else { series.len() - 1 - turn };
             let value = sample(index, &series[index])?;
             if round >= warm_up {
                 series[index].samples.push(value);
@@ -59,10 +55,7 @@ mod tests {
 
     #[test]
     fn warm_up_is_out_and_the_order_alternates() {
-        let mut series = [
-            Series::new("a", Kind::Kernel, Unit::Ns),
-            Series::new("b", Kind::Kernel, Unit::Ns),
-        ];
+        let mut series = [Series::new("a", Kind::Kernel, Unit::Ns), Series::new("b", Kind::Kernel, Unit::Ns)];
         let mut order = Vec::new();
         interleave(&mut series, 1, 2, |index, _| {
             order.push(index);

@@ -61,10 +61,7 @@ mod tests {
     #[test]
     fn summary_ignores_an_outlier_in_spread() {
         let s = Summary::of(&[10.0, 10.0, 10.0, 10.0, 1000.0]);
-        assert_eq!(
-            (s.median, s.min, s.max, s.spread),
-            (10.0, 10.0, 1000.0, 0.0)
-        );
+        assert_eq!((s.median, s.min, s.max, s.spread), (10.0, 10.0, 1000.0, 0.0));
         let s = Summary::of(&[10.0, 20.0, 30.0]);
         assert_eq!((s.median, s.spread), (20.0, 0.5));
     }

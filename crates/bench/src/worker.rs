@@ -50,8 +50,8 @@ pub enum Answer {
     Set(SetId),
     /// How many.
     Count(u64),
-    /// Nanoseconds per call.
-    PerCall(f64),
+    /// What a loop took.
+    Looped(uncontended::Looped),
     /// When it happened, nanoseconds of the monotonic clock.
     At(u64),
     /// Whether it held.
@@ -82,8 +82,7 @@ fn serve<B: Backend>(start: &Start) -> Result<(), Error> {
     let place = &start.place;
     if !start.keeper {
         let signal = rustix::process::Signal::KILL;
-        rustix::process::set_parent_process_death_signal(Some(signal))
-            .map_err(|e| Error::io("prctl(PR_SET_PDEATHSIG)")(e.into()))?;
+        rustix::process::set_parent_process_death_signal(Some(signal)).map_err(|e| Error::io("prctl(PR_SET_PDEATHSIG)")(e.into()))?;
     }
     start.cpu.map_or(Ok(()), machine::pin)?;
     let backend = B::join(place)?;
@@ -102,18 +101,12 @@ fn serve<B: Backend>(start: &Start) -> Result<(), Error> {
         backend.remove(id)?;
     }
     if start.keeper {
-        std::fs::remove_dir_all(&place.dir)
-            .map_err(Error::io(format!("cannot remove {}", place.dir.display())))?;
+        std::fs::remove_dir_all(&place.dir).map_err(Error::io(format!("cannot remove {}", place.dir.display())))?;
     }
     Ok(())
 }
 
-fn obey<B: Backend>(
-    start: &Start,
-    backend: &B,
-    command: Command,
-    made: &mut Vec<SetId>,
-) -> Result<Answer, Error> {
+fn obey<B: Backend>(start: &Start, backend: &B, command: Command, made: &mut Vec<SetId>) -> Result<Answer, Error> {
     let failed = |call| {
         move |errno| Error::Call {
             backend: start.place.kind,
@@ -128,22 +121,15 @@ fn obey<B: Backend>(
             Answer::Set(id)
         }
         Command::Sleepers(id, num) => {
-            let sleepers = backend
-                .open(id)?
-                .sleepers(num)
-                .map_err(failed("semctl(GETNCNT)"))?;
+            let sleepers = backend.open(id)?.sleepers(num).map_err(failed("semctl(GETNCNT)"))?;
             Answer::Count(sleepers.into())
         }
-        Command::Loop(role) => Answer::PerCall(
-            role.run(&backend.open(role.set)?)
-                .map_err(failed("semop"))?,
-        ),
-        Command::Repeat(id, case, times) => Answer::Count(
-            uncontended::repeat(&backend.open(id)?, 0, case, times).map_err(failed("semop"))?,
-        ),
+        Command::Loop(role) => Answer::Looped(role.run(&backend.open(role.set)?).map_err(failed("semop"))?),
+        Command::Repeat(id, case, times) => {
+            Answer::Count(uncontended::repeat(&backend.open(id)?, 0, case, times).map_err(failed("semop"))?)
+        }
         Command::Hold(role) => {
-            role.run(&backend.open(role.set)?)
-                .map_err(failed("semop"))?;
+            role.run(&backend.open(role.set)?).map_err(failed("semop"))?;
             Answer::Done
         }
         Command::Take(id) => Answer::At(kill::take(&backend.open(id)?).map_err(failed("semop"))?),

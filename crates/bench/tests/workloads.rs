@@ -30,11 +30,7 @@ fn bench(line: &str) -> Result<Report, Error> {
 }
 
 fn rows(report: &Report) -> Vec<(&str, &str)> {
-    report
-        .results
-        .iter()
-        .map(|r| (r.case.as_str(), r.backend.as_str()))
-        .collect()
+    report.results.iter().map(|r| (r.case.as_str(), r.backend.as_str())).collect()
 }
 
 fn ratio(report: &Report, case: &str, backend: &str, over: &str) -> f64 {
@@ -43,12 +39,7 @@ fn ratio(report: &Report, case: &str, backend: &str, over: &str) -> f64 {
         .iter()
         .find(|r| (r.case.as_str(), r.backend.as_str(), r.over.as_str()) == (case, backend, over));
     found
-        .unwrap_or_else(|| {
-            panic!(
-                "no ratio of {backend} over {over} in {case}: {:?}",
-                report.ratios
-            )
-        })
+        .unwrap_or_else(|| panic!("no ratio of {backend} over {over} in {case}: {:?}", report.ratios))
         .median
 }
 
@@ -73,40 +64,25 @@ fn uncontended_has_a_row_for_each_case_that_a_back_end_can_do() {
         "{report}"
     );
     // A system call against one atomic instruction: on no machine are they alike.
-    assert!(
-        ratio(&report, "inc-dec", "posix", "kernel") > 2.0,
-        "{report}"
-    );
+    assert!(ratio(&report, "inc-dec", "posix", "kernel") > 2.0, "{report}");
 }
 
 #[test]
 fn scaling_compares_two_processes_with_one() {
     match bench("scaling --backend kernel --secs 0.02 --rounds 2") {
         Ok(report) => {
-            assert_eq!(
-                rows(&report),
-                [("one-process", "kernel"), ("two-processes", "kernel")]
-            );
-            assert!(
-                ratio(&report, "two-processes", "kernel", "one-process") > 0.1,
-                "{report}"
-            );
+            assert_eq!(rows(&report), [("one-process", "kernel"), ("two-processes", "kernel")]);
+            assert!(ratio(&report, "two-processes", "kernel", "one-process") > 0.1, "{report}");
         }
         // A machine with one CPU: refused, with the reason.
-        Err(error) => assert!(
-            matches!(error, Error::Cpus { needed: 2, have: 1 }),
-            "{error}"
-        ),
+        Err(error) => assert!(matches!(error, Error::Cpus { needed: 2, have: 1 }), "{error}"),
     }
 }
 
 #[test]
 fn one_cpu_cannot_show_scaling() {
     let error = bench("scaling --backend kernel --pin 0,0").unwrap_err();
-    assert_eq!(
-        error.to_string(),
-        "needs 2 CPUs, and --pin or the process's affinity leave 1"
-    );
+    assert_eq!(error.to_string(), "needs 2 CPUs, and --pin or the process's affinity leave 1");
 }
 
 #[test]
@@ -124,33 +100,20 @@ fn the_kernel_undoes_before_wait_returns() {
 
 #[test]
 fn a_missing_library_is_named() {
-    let error = bench("wait-undo --backend manyway-preload --rounds 1")
-        .unwrap_err()
-        .to_string();
-    assert!(error.contains("manyway-preload"), "{error}");
+    let error = bench("wait-undo --backend manyway-preload --rounds 1").unwrap_err().to_string();
+    assert!(error.starts_with("no library to preload: build it with"), "{error}");
 }
 
 #[test]
 fn a_workload_without_a_fitting_back_end_is_refused() {
-    assert!(matches!(
-        bench("kill --backend posix"),
-        Err(Error::NothingToDo)
-    ));
+    assert!(matches!(bench("kill --backend posix"), Err(Error::NothingToDo)));
 }
 
 /// A coordinator that is killed cannot clean up: its keeper does.
 #[test]
 fn a_killed_run_leaves_nothing_behind() {
     let mut run = Command::new(exe())
-        .args([
-            "uncontended",
-            "--backend",
-            "kernel",
-            "--secs",
-            "0.1",
-            "--rounds",
-            "1000000",
-        ])
+        .args(["uncontended", "--backend", "kernel", "--secs", "0.1", "--rounds", "1000000"])
         .stdout(Stdio::null())
         .spawn()
         .unwrap();

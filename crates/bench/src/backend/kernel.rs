@@ -26,13 +26,7 @@ impl Backend for Kernel {
 
     fn create(&self, values: &[u16]) -> Result<SetId, Error> {
         // SAFETY: takes no pointers.
-        let id = unsafe {
-            libc::semget(
-                libc::IPC_PRIVATE,
-                values.len() as libc::c_int,
-                libc::IPC_CREAT | 0o600,
-            )
-        };
+        let id = unsafe { libc::semget(libc::IPC_PRIVATE, values.len() as libc::c_int, libc::IPC_CREAT | 0o600) };
         let id = self.checked("semget", id)?;
         // SAFETY: SETALL reads as many u16 as the set has semaphores, which was made with `values.len()`.
         let set = unsafe { libc::semctl(id, 0, libc::SETALL, values.as_ptr()) };
@@ -81,11 +75,7 @@ impl Set for KernelSet {
 
 #[inline(always)]
 fn checked(result: libc::c_int) -> Result<libc::c_int, Errno> {
-    if result >= 0 {
-        Ok(result)
-    } else {
-        Err(last_errno())
-    }
+    if result >= 0 { Ok(result) } else { Err(last_errno()) }
 }
 
 #[cold]

@@ -45,16 +45,9 @@ impl Backend for Manyway {
     }
 
     fn create(&self, values: &[u16]) -> Result<SetId, Error> {
-        let id = self.engine.semget(
-            self.thread,
-            IPC_PRIVATE,
-            values.len() as i32,
-            IPC_CREAT | 0o600,
-        );
+        let id = self.engine.semget(self.thread, IPC_PRIVATE, values.len() as i32, IPC_CREAT | 0o600);
         let id = id.map_err(self.failed("semget"))?;
-        self.engine
-            .setall(self.thread, id, values)
-            .map_err(self.failed("semctl(SETALL)"))?;
+        self.engine.setall(self.thread, id, values).map_err(self.failed("semctl(SETALL)"))?;
         Ok(SetId(id))
     }
 
@@ -67,26 +60,19 @@ impl Backend for Manyway {
     }
 
     fn remove(&self, id: SetId) -> Result<(), Error> {
-        self.engine
-            .remove(self.thread, id.0)
-            .map_err(self.failed("semctl(IPC_RMID)"))
+        self.engine.remove(self.thread, id.0).map_err(self.failed("semctl(IPC_RMID)"))
     }
 }
 
 impl Manyway {
     fn failed(&self, call: &'static str) -> impl FnOnce(Errno) -> Error {
         let backend = self.kind;
-        move |errno| Error::Call {
-            backend,
-            call,
-            errno,
-        }
+        move |errno| Error::Call { backend, call, errno }
     }
 }
 
 fn open(place: &Place) -> Result<Engine, Error> {
-    let dir = CString::new(place.dir.as_os_str().as_bytes())
-        .map_err(|e| Error::io("the namespace's directory")(e.into()))?;
+    let dir = CString::new(place.dir.as_os_str().as_bytes()).map_err(|e| Error::io("the namespace's directory")(e.into()))?;
     let fairness = if place.kind == Kind::ManywayBarging {
         Fairness::Barging
     } else {
@@ -110,8 +96,6 @@ impl Set for ManywaySet {
     }
 
     fn sleepers(&self, num: u16) -> Result<u32, Errno> {
-        self.engine
-            .getncnt(self.thread, self.id, num.into())
-            .map(|count| count as u32)
+        self.engine.getncnt(self.thread, self.id, num.into()).map(|count| count as u32)
     }
 }

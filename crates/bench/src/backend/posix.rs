@@ -33,9 +33,7 @@ impl Backend for Posix {
     type Set = PosixSet;
 
     fn join(place: &Place) -> Result<Posix, Error> {
-        Ok(Posix {
-            dir: place.dir.clone(),
-        })
+        Ok(Posix { dir: place.dir.clone() })
     }
 
     fn create(&self, values: &[u16]) -> Result<SetId, Error> {
@@ -77,12 +75,7 @@ impl Posix {
         let mut id = 0;
         loop {
             let path = self.path(SetId(id));
-            match OpenOptions::new()
-                .read(true)
-                .write(true)
-                .create_new(true)
-                .open(&path)
-            {
+            match OpenOptions::new().read(true).write(true).create_new(true).open(&path) {
                 Ok(file) => return Ok((SetId(id), file)),
                 Err(e) if e.kind() == std::io::ErrorKind::AlreadyExists => id += 1,
                 Err(e) => return Err(Error::io(format!("cannot make {}", path.display()))(e)),
@@ -93,10 +86,7 @@ impl Posix {
 
 impl PosixSet {
     fn map(file: &File) -> Result<PosixSet, Error> {
-        let bytes = file
-            .metadata()
-            .map_err(Error::io("cannot look at a set's file"))?
-            .len() as usize;
+        let bytes = file.metadata().map_err(Error::io("cannot look at a set's file"))?.len() as usize;
         // SAFETY: a new mapping at a place of the system's choice; the file keeps its length while a run lasts.
         let at = unsafe {
             libc::mmap(
@@ -109,9 +99,7 @@ impl PosixSet {
             )
         };
         if at == libc::MAP_FAILED {
-            return Err(Error::io("cannot map a set's file")(
-                std::io::Error::last_os_error(),
-            ));
+            return Err(Error::io("cannot map a set's file")(std::io::Error::last_os_error()));
         }
         Ok(PosixSet {
             slots: at.cast(),
@@ -150,18 +138,8 @@ impl Set for PosixSet {
         };
         let sem = self.sem(num.into());
         // SAFETY: `sem` was made by sem_init as process-shared, and is mapped.
-        let result = unsafe {
-            if op > 0 {
-                libc::sem_post(sem)
-            } else {
-                libc::sem_wait(sem)
-            }
-        };
-        if result == 0 {
-            Ok(())
-        } else {
-            Err(last_errno())
-        }
+        let result = unsafe { if op > 0 { libc::sem_post(sem) } else { libc::sem_wait(sem) } };
+        if result == 0 { Ok(()) } else { Err(last_errno()) }
     }
 
     fn sleepers(&self, _: u16) -> Result<u32, Errno> {

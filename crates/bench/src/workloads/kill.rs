@@ -85,9 +85,7 @@ struct Watcher(Child);
 /// Runs it: each back end with a watcher (when there is one to start) and without.
 pub fn run(args: &Args, env: &Env) -> Result<Report, Error> {
     let cases = [
-        env.watcher
-            .as_ref()
-            .map(|command| ("watcher", Some(command))),
+        env.watcher.as_ref().map(|command| ("watcher", Some(command))),
         Some(("no-watcher", None)),
     ];
     let mut scenes = Vec::new();
@@ -111,9 +109,7 @@ pub fn run(args: &Args, env: &Env) -> Result<Report, Error> {
     if series.is_empty() {
         return Err(Error::NothingToDo);
     }
-    interleave(&mut series, 2, args.rounds, |index, _| {
-        scenes[index].sample(args)
-    })?;
+    interleave(&mut series, 2, args.rounds, |index, _| scenes[index].sample(args))?;
     Ok(Report::new("kill", args, &series))
 }
 
@@ -159,16 +155,10 @@ impl Scene {
 impl Watcher {
     fn start(command: &[std::ffi::OsString], lab: &Lab) -> Result<Watcher, Error> {
         let Some((program, args)) = command.split_first() else {
-            return Err(Error::io("cannot start the watcher")(
-                std::io::ErrorKind::NotFound.into(),
-            ));
+            return Err(Error::io("cannot start the watcher")(std::io::ErrorKind::NotFound.into()));
         };
         let mut command = std::process::Command::new(program);
-        command
-            .args(args)
-            .arg(lab.dir())
-            .stdin(Stdio::null())
-            .stdout(Stdio::null());
+        command.args(args).arg(lab.dir()).stdin(Stdio::null()).stdout(Stdio::null());
         command
             .spawn()
             .map(Watcher)

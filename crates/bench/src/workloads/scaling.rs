@@ -72,11 +72,7 @@ pub fn run(args: &Args, env: &Env) -> Result<Report, Error> {
     }
     interleave(&mut series, 2, args.rounds, |index, series| {
         let pair = &mut pairs[index / 2];
-        if series.case == TWO {
-            pair.together()
-        } else {
-            pair.alone()
-        }
+        if series.case == TWO { pair.together() } else { pair.alone() }
     })?;
     let mut report = Report::new("scaling", args, &series);
     for pair in series.chunks(2) {
@@ -108,7 +104,7 @@ impl Pair {
 
 fn rate(worker: &mut Worker) -> Result<f64, Error> {
     match worker.receive()? {
-        Answer::PerCall(ns) => Ok(1e9 / ns),
+        Answer::Looped(looped) => Ok(1e9 / looped.wall),
         other => Err(worker.surprised(&other)),
     }
 }

@@ -13,7 +13,7 @@ use crate::lab::Lab;
 use crate::report::Unit;
 use crate::rounds::{Series, interleave};
 use crate::worker::{Answer, Command};
-use crate::{Env, Error, Report};
+use crate::{Env, Error, Report, machine};
 
 /// What is called in the loop. Semaphores 0 and 1 are free (1) at the start, 2 is zero.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
@@ -45,17 +45,30 @@ pub struct Loop {
     pub time: Duration,
 }
 
+/// What a loop took, nanoseconds per call.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Looped {
+    /// By the clock on the wall.
+    pub wall: f64,
+    /// Of the thread's own time on a CPU: without what other programs took from it.
+    pub cpu: f64,
+}
+
 impl Loop {
-    /// Calls for the time asked for; nanoseconds per call.
-    pub fn run<S: Set>(&self, set: &S) -> Result<f64, Errno> {
+    /// Calls for the time asked for.
+    pub fn run<S: Set>(&self, set: &S) -> Result<Looped, Errno> {
         // Between two looks at the clock: long enough that the clock is lost in it, for the fastest back end.
         const BATCH: u64 = 4096;
-        let (start, mut calls) = (Instant::now(), 0);
+        let (start, cpu_start, mut calls) = (Instant::now(), machine::thread_cpu_ns(), 0);
         loop {
             calls += repeat(set, self.num, self.case, BATCH)?;
-            let elapsed = start.elapsed();
-            if elapsed >= self.time {
-                return Ok(elapsed.as_nanos() as f64 / calls as f64);
+            let wall = start.elapsed();
+            if wall >= self.time {
+                let cpu = machine::thread_cpu_ns() - cpu_start;
+                return Ok(Looped {
+                    wall: wall.as_nanos() as f64 / calls as f64,
+                    cpu: cpu as f64 / calls as f64,
+                });
             }
         }
     }
@@ -210,7 +223,7 @@ pub fn run(args: &Args, env: &Env) -> Result<Report, Error> {
             case,
             time,
         }))? {
-            Answer::PerCall(ns) => Ok(ns),
+            Answer::Looped(looped) => Ok(looped.cpu),
             other => Err(lab.keeper().surprised(&other)),
         }
     })?;

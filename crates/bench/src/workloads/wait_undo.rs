@@ -25,10 +25,7 @@ pub fn death<S: Set>(start: &Start, id: SetId, set: &S) -> Result<bool, Error> {
         keeper: false,
         ..start.clone()
     })?;
-    match child.ask(&Command::Hold(Hold {
-        set: id,
-        resident: 0,
-    }))? {
+    match child.ask(&Command::Hold(Hold { set: id, resident: 0 }))? {
         Answer::Done => (),
         other => return Err(child.surprised(&other)),
     }
@@ -57,11 +54,7 @@ pub fn death<S: Set>(start: &Start, id: SetId, set: &S) -> Result<bool, Error> {
 #[derive(Clone, Debug, Serialize, clap::Args)]
 pub struct Args {
     /// Whose semaphores.
-    #[arg(
-        long,
-        value_delimiter = ',',
-        default_value = "kernel,manyway,manyway-preload"
-    )]
+    #[arg(long, value_delimiter = ',', default_value = "kernel,manyway,manyway-preload")]
     pub backend: Vec<Kind>,
     /// Deaths on each back end.
     #[arg(long, default_value_t = 3000, value_parser = crate::cli::rounds)]
