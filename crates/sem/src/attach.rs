@@ -17,7 +17,7 @@ pub struct Thread {
     pub(crate) epoch: AtomicU64,
     /// Thread slot.
     pub(crate) slot: AtomicU32,
-    /// 1 while in a locked section.
+    /// How many sections this thread is in: sections nest.
     pub(crate) in_section: AtomicU32,
     /// 1: a signal was deferred in the section.
     pub(crate) deferred: AtomicU32,
@@ -92,16 +92,17 @@ impl Engine {
     /// Begins a locked section: signals are deferred until [`Engine::leave`].
     #[inline]
     pub(crate) fn enter(&self, t: &Thread) {
-        t.in_section.store(1, Relaxed);
+        t.in_section.store(t.in_section.load(Relaxed) + 1, Relaxed);
         compiler_fence(SeqCst);
     }
     /// Ends a locked section, after its wake-ups.
     #[inline]
     pub(crate) fn leave(&self, t: &Thread) {
         compiler_fence(SeqCst);
-        t.in_section.store(0, Relaxed);
+        let outer = t.in_section.load(Relaxed).saturating_sub(1);
+        t.in_section.store(outer, Relaxed);
         compiler_fence(SeqCst);
-        if t.deferred.load(Relaxed) != 0 {
+        if outer == 0 && t.deferred.load(Relaxed) != 0 {
             self.run_deferred(t);
         }
     }
@@ -143,14 +144,20 @@ impl Engine {
     #[cold]
     #[inline(never)]
     fn attach(&self, t: &Thread) -> Result<(), Errno> {
-        let nested = t.in_section.swap(1, Relaxed);
-        compiler_fence(SeqCst);
-        let r = self.attach_process().and_then(|()| self.attach_thread(t));
-        compiler_fence(SeqCst);
-        if nested == 0 {
-            self.leave(t);
+        if t.epoch.load(Relaxed) != self.epoch() {
+            // A fork's copy of a thread in the middle of something: that was the parent's.
+            t.in_section.store(0, Relaxed);
+            t.deferred.store(0, Relaxed);
         }
-        r
+        self.enter(t);
+        let r = self.attach_process().and_then(|()| self.attach_thread(t));
+        self.leave(t);
+        // The table grew: perhaps only because nobody has cleared away after the dead.
+        if let Ok(true) = r {
+            self.reap_processes(t, None);
+            self.reap_threads(t);
+        }
+        r.map(drop)
     }
 
     fn attach_process(&self) -> Result<(), Errno> {
@@ -211,11 +218,13 @@ impl Engine {
         Ok(())
     }
 
-    fn attach_thread(&self, t: &Thread) -> Result<(), Errno> {
+    /// True: the table has grown by another 64 slots.
+    fn attach_thread(&self, t: &Thread) -> Result<bool, Errno> {
         let epoch = self.epoch();
         if t.epoch.load(Relaxed) == epoch {
-            return Ok(());
+            return Ok(false);
         }
+        let high = self.threads_high();
         let proc = self.wiped(wiped::PROC).load(Relaxed) as u32;
         let slot = self.claim_thread(proc)?;
         let word = self.thread_word(slot).ok_or(Errno::EIO)?;
@@ -236,7 +245,7 @@ impl Engine {
         t.ops_ready.store(0, Relaxed);
         t.sleeping.store(0, Relaxed);
         t.epoch.store(epoch, Relaxed);
-        Ok(())
+        Ok(slot >= high && slot % 64 == 63)
     }
 
     fn link_thread(&self, t: &Thread, slot: u32, ctl: &ThreadCtl) -> Result<(), Errno> {

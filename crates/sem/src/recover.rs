@@ -241,9 +241,15 @@ impl Engine {
     /// Recovers a process that is gone: its threads, then its adjustments, then its slot. Called without any lock. False: somebody else is
     /// on it.
     pub(crate) fn recover_process(&self, t: &Thread, proc: u32) -> bool {
-        let (Ok(me), Some(p)) = (self.me(t), self.proc_slot(proc)) else {
-            return false;
-        };
+        let (Ok(me), Some(p)) = (self.me(t), self.proc_slot(proc)) else { return false };
+        // One section over all of it: a handler in the middle could find this very process and finish it under our hands.
+        self.enter(t);
+        let done = self.recover_process_as(t, &me, p, proc);
+        self.leave(t);
+        done
+    }
+
+    fn recover_process_as(&self, t: &Thread, me: &Me<'_>, p: &ProcSlot, proc: u32) -> bool {
         let w = ProcWord(p.word.load(Acquire));
         // Judged between the load and the claim: whoever asked before may have judged another process.
         if w.state() == SlotState::Free || proc == me.proc || !self.process_gone(proc) {
@@ -272,10 +278,10 @@ impl Engine {
             }
             // The process is gone, so is the thread, marked or not.
             mark_gone(word, tw, ctl);
-            self.recover_thread(t, &me, slot);
+            self.recover_thread(t, me, slot);
         }
-        self.apply_process(t, &me, proc, w.by());
-        self.free_process(t, &me, p, proc);
+        self.apply_process(t, me, proc, w.by());
+        self.free_process(t, me, p, proc);
         p.word.compare_exchange(mine.0, mine.recycled().0, AcqRel, Relaxed).is_ok()
     }
 
@@ -323,6 +329,20 @@ impl Engine {
         self.leave(t);
     }
 
+    /// Recovers a process that is gone, or waits until somebody else has; not longer than about a second, should that one be stopped. True:
+    /// it is done.
+    pub(crate) fn see_recovered(&self, t: &Thread, proc: u32) -> bool {
+        let Some(p) = self.proc_slot(proc) else { return false };
+        let generation = ProcWord(p.word.load(Acquire)).with_recoverer(None);
+        for round in 0..1000u64 {
+            if self.recover_process(t, proc) || ProcWord(p.word.load(Acquire)).with_recoverer(None) != generation {
+                return true;
+            }
+            manyway_sync::sys::nap((round * 20_000).clamp(20_000, 1_000_000));
+        }
+        false
+    }
+
     /// Recovers every process that is gone, or the one with this pid. Returns how many.
     pub(crate) fn reap_processes(&self, t: &Thread, pid: Option<u32>) -> usize {
         let mut n = 0;
@@ -333,8 +353,9 @@ impl Engine {
                 continue;
             }
             // A pid in hand was reported dead, or is suspected: ask. Else two loads tell of most that they live.
-            if (pid.is_some() || self.process_suspect(proc)) && self.process_gone(proc) && self.recover_process(t, proc) {
-                n += 1;
+            if (pid.is_some() || self.process_suspect(proc)) && self.process_gone(proc) {
+                // Of one that was reported dead the undo is to be seen by the next call: wait for who is on it.
+                n += if pid.is_some() { self.see_recovered(t, proc) } else { self.recover_process(t, proc) } as usize;
             }
         }
         n

@@ -3,7 +3,7 @@
 use manyway_shm::Fairness;
 use manyway_shm::layout::*;
 use manyway_sync::atomic::{AtomicU32, Ordering::*};
-use manyway_sync::{Errno, clock, futex};
+use manyway_sync::{Errno, clock, futex, sys};
 
 use crate::abi::SemBuf;
 use crate::attach::{Me, Thread};
@@ -120,17 +120,18 @@ impl Engine {
     /// Has the owner of a lock, or a holder, gone?
     fn look_about(&self, t: &Thread, set: &SetRef<'_>, ops: &[SemBuf]) {
         let me = t.slot.load(Relaxed);
-        let w = set.head.lock.load(Relaxed);
-        if w & word::LOCKED != 0 && self.context_gone_for_certain(word::owner(w)) {
-            self.release_locks(word::owner(w), me);
-        }
-        for op in ops {
-            if let Some(cell) = set.cell(op.num as u32) {
-                let w = cell.word.load(Relaxed);
-                if w & word::LOCKED != 0 && self.context_gone_for_certain(word::owner(w)) {
-                    self.release_locks(word::owner(w), me);
-                }
+        self.enter(t);
+        let cells = ops.iter().filter_map(|op| set.cell(op.num as u32)).map(|c| c.word.load(Relaxed));
+        for w in core::iter::once(set.head.lock.load(Relaxed)).chain(cells) {
+            if w & word::LOCKED != 0 && self.context_gone_for_certain(word::owner(w)) {
+                self.release_locks(word::owner(w), me);
             }
+        }
+        self.leave(t);
+        let watcher = &self.arena.header().watcher;
+        let pid = watcher.load(Relaxed);
+        if pid != 0 && !sys::thread_exists(pid, pid) {
+            let _ = watcher.compare_exchange(pid, 0, AcqRel, Relaxed);
         }
         self.reap(t, None);
     }

@@ -204,7 +204,7 @@ impl Engine {
                 gone = Some(proc);
             }
         });
-        gone.is_some_and(|proc| self.recover_process(t, proc))
+        gone.is_some_and(|proc| self.see_recovered(t, proc))
     }
 
     /// The same for all semaphores of a set that `nums` names.
