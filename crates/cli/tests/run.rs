@@ -10,6 +10,7 @@ use std::process::{Command, Stdio};
 
 use common::{Namespace, Program, eventually, manyway, semtool, stderr, stdout};
 use rustix::fs::{FlockOperation, flock};
+use rustix::process::{Pid, Signal, kill_process};
 
 /// Whether the namespace has a watcher: it holds a lock.
 fn is_watched(dir: &Path) -> bool {
@@ -17,6 +18,19 @@ fn is_watched(dir: &Path) -> bool {
         return false;
     };
     flock(&file, FlockOperation::NonBlockingLockShared).is_err()
+}
+
+/// SIGKILL for the namespace's watcher.
+fn kill_watcher(dir: &Path) {
+    let is_watcher = |pid: u32| {
+        let arguments = fs::read_to_string(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        arguments.contains("\0__watcher\0") && arguments.contains(dir.to_str().unwrap())
+    };
+    let entries = fs::read_dir("/proc").unwrap();
+    let mut pids = entries.filter_map(|entry| entry.unwrap().file_name().to_str()?.parse().ok());
+    let pid: u32 = pids.find(|pid| is_watcher(*pid)).expect("a watcher");
+    kill_process(Pid::from_raw(pid as i32).unwrap(), Signal::KILL).unwrap();
+    eventually(|| !is_watched(dir));
 }
 
 #[test]
@@ -126,6 +140,19 @@ fn one_watcher_while_a_program_lives() {
 }
 
 #[test]
+fn the_next_run_replaces_a_watcher_that_was_killed() {
+    let namespace = Namespace::new();
+    let mut one = namespace.semtool(&["say", "ready", "wait"]);
+    one.line();
+    eventually(|| is_watched(namespace.dir()));
+    kill_watcher(namespace.dir());
+    namespace.ok(&["run", "--", "true"]);
+    eventually(|| is_watched(namespace.dir()));
+    one.end();
+    eventually(|| !is_watched(namespace.dir()));
+}
+
+#[test]
 fn no_watcher_when_none_is_wanted() {
     let namespace = Namespace::new();
     let mut program =
@@ -183,4 +210,24 @@ fn a_private_namespace_ends_with_its_last_process() {
         assert_eq!(program.end(), Some(0));
         eventually(|| !dir.exists());
     }
+}
+
+/// If the one that was to remove it was killed, the next private one sweeps it away.
+#[test]
+fn an_abandoned_private_namespace_is_removed_by_the_next() {
+    let start = || {
+        let mut command = manyway();
+        command.args(["run", "--private", "--", "sh", "-c", "echo $MANYWAY_DIR; read line"]);
+        let mut program = Program::start(command);
+        let dir = PathBuf::from(program.line());
+        (program, dir)
+    };
+    let (mut one, abandoned) = start();
+    eventually(|| is_watched(&abandoned));
+    kill_watcher(&abandoned);
+    let (_other, dir) = start();
+    assert!(abandoned.exists(), "removed under its program");
+    one.end();
+    let (_another, other_dir) = start();
+    assert!(!abandoned.exists() && dir.exists() && other_dir.exists());
 }
