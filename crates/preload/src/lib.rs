@@ -1,2 +1,38 @@
+//! System V semaphores of Manyway as a library to be preloaded: `semget`, `semop`, `semtimedop` and `semctl` of the C library
+//! are answered from a namespace in shared memory instead of by the kernel.
+//!
+//! The path of one call, a file each: [`exports`] (the C functions) → [`user`] (is the caller's memory there?) and [`decode`]
+//! (what do the bytes mean) → the engine. Around it, what a program must not notice: [`signal`] and [`trampoline`] (handlers
+//! never run in a locked section), [`wait`] (a reaped process's undo is done), [`credentials`], [`fork`], [`dlopen`], [`syscall`].
+//!
+//! The library needs no other: it is `no_std`, makes system calls itself, and takes from the program's C library only memcpy
+//! and its kin and, where they exist, `time`, `clock_gettime`, `__errno_location`, `environ` and `dlsym`. One file serves glibc
+//! and musl. It allocates nothing, starts no thread and keeps no descriptor.
 #![no_std]
-//! preload
+
+mod arch;
+mod credentials;
+mod decode;
+mod dlopen;
+mod elf;
+mod errno;
+mod exports;
+mod fork;
+mod real;
+mod scratch;
+mod signal;
+mod start;
+mod sys;
+mod syscall;
+mod tls;
+mod trampoline;
+mod user;
+mod wait;
+
+/// A fault in the engine. Shared memory may be in the middle of a change, and the program's own abort handlers must not run on
+/// top of it: the process ends as a kill would end it, and its peers recover.
+#[panic_handler]
+fn panic(info: &core::panic::PanicInfo) -> ! {
+    start::say(format_args!("{info}"));
+    arch::trap()
+}

@@ -1,0 +1,146 @@
+//! semget, semop, semtimedop, semctl.
+//!
+//! The order of checks is the kernel's: its tests for a call's arguments are here as far as they come before the set is looked
+//! up, the others in the engine.
+
+use core::ffi::{c_int, c_void};
+use core::slice;
+
+use manyway_sem::abi::{SemBuf, Timespec};
+use manyway_sem::{Engine, Thread};
+use manyway_sync::Errno;
+
+use crate::decode::{Command, SemidDs, Seminfo};
+use crate::{errno, scratch, start, tls, user};
+
+/// The result of a C function.
+#[inline(always)]
+fn c(r: Result<c_int, Errno>) -> c_int {
+    match r {
+        Ok(v) => v,
+        Err(e) => errno::fail(e),
+    }
+}
+
+/// semget(2).
+#[unsafe(no_mangle)]
+pub extern "C" fn semget(key: c_int, nsems: c_int, flags: c_int) -> c_int {
+    c(start::engine().and_then(|e| e.semget(&tls::block().thread, key, nsems, flags)))
+}
+
+/// semop(2).
+#[unsafe(no_mangle)]
+pub extern "C" fn semop(id: c_int, ops: *const SemBuf, nsops: usize) -> c_int {
+    c(operate(id, ops, nsops, None))
+}
+
+/// semtimedop(2).
+#[unsafe(no_mangle)]
+pub extern "C" fn semtimedop(id: c_int, ops: *const SemBuf, nsops: usize, timeout: *const Timespec) -> c_int {
+    c(timed(id, ops, nsops, timeout))
+}
+
+/// semctl(2). On these machines a variable argument is passed as a named one is.
+#[unsafe(no_mangle)]
+pub extern "C" fn semctl(id: c_int, num: c_int, cmd: c_int, arg: *mut c_void) -> c_int {
+    c(control(id, num, cmd, arg))
+}
+
+fn timed(id: c_int, ops: *const SemBuf, nsops: usize, timeout: *const Timespec) -> Result<c_int, Errno> {
+    let timeout = if timeout.is_null() { None } else { Some(user::read(timeout)?) };
+    operate(id, ops, nsops, timeout)
+}
+
+#[inline]
+fn operate(id: c_int, ops: *const SemBuf, nsops: usize, timeout: Option<Timespec>) -> Result<c_int, Errno> {
+    let engine = start::engine()?;
+    let t = &tls::block().thread;
+    // The kernel takes an unsigned int.
+    let nsops = nsops as u32;
+    if nsops == 1 {
+        let op = user::read(ops)?;
+        engine.semop(t, id, slice::from_ref(&op), timeout)?;
+    } else {
+        operate_several(engine, t, id, ops, nsops, timeout)?;
+    }
+    Ok(0)
+}
+
+fn operate_several(
+    engine: &Engine,
+    t: &Thread,
+    id: c_int,
+    ops: *const SemBuf,
+    nsops: u32,
+    timeout: Option<Timespec>,
+) -> Result<(), Errno> {
+    if nsops > engine.limits().opm {
+        return Err(Errno::E2BIG);
+    }
+    if nsops == 0 {
+        return Err(Errno::EINVAL);
+    }
+    scratch::with(nsops as usize, |copy: &mut [SemBuf]| {
+        user::read_all(ops, copy)?;
+        engine.semop(t, id, copy, timeout)
+    })
+}
+
+fn control(id: c_int, num: c_int, cmd: c_int, arg: *mut c_void) -> Result<c_int, Errno> {
+    let engine = start::engine()?;
+    let t = &tls::block().thread;
+    if id < 0 {
+        return Err(Errno::EINVAL);
+    }
+    match Command::from_number(cmd).ok_or(Errno::EINVAL)? {
+        Command::Value => engine.getval(t, id, num),
+        Command::Pid => engine.getpid(t, id, num),
+        Command::AlterSleepers => engine.getncnt(t, id, num),
+        Command::ZeroSleepers => engine.getzcnt(t, id, num),
+        Command::SetValue => engine.setval(t, id, num, arg as usize as c_int).map(|()| 0),
+        Command::Values => get_all(engine, t, id, arg.cast()),
+        Command::SetValues => set_all(engine, t, id, arg.cast()),
+        Command::Remove => engine.remove(t, id).map(|()| 0),
+        Command::SetOwner => {
+            let perm = user::read(arg.cast::<SemidDs>())?.perm;
+            engine.set_perm(t, id, perm.uid, perm.gid, perm.mode).map(|()| 0)
+        }
+        Command::Stat => {
+            let s = engine.stat(t, id)?;
+            // SAFETY: IPC_STAT's argument is a struct semid_ds to be filled.
+            unsafe { user::write_all(arg.cast(), &[SemidDs::from(s)]) }?;
+            Ok(0)
+        }
+        Command::StatIndex { any } => {
+            let s = engine.stat_index(t, id, any)?;
+            // SAFETY: SEM_STAT's argument is a struct semid_ds to be filled.
+            unsafe { user::write_all(arg.cast(), &[SemidDs::from(s)]) }?;
+            Ok(s.id)
+        }
+        Command::Info { used } => {
+            let i = engine.info();
+            // SAFETY: IPC_INFO's argument is a struct seminfo to be filled.
+            unsafe { user::write_all(arg.cast(), &[Seminfo::new(i, used)]) }?;
+            Ok(i.highest)
+        }
+    }
+}
+
+fn get_all(engine: &Engine, t: &Thread, id: c_int, array: *mut u16) -> Result<c_int, Errno> {
+    let n = engine.array_len(t, id, false)?;
+    scratch::with(n, |values| {
+        engine.getall(t, id, values)?;
+        // SAFETY: GETALL's argument is an array of as many values as the set has.
+        unsafe { user::write_all(array, values) }
+    })?;
+    Ok(0)
+}
+
+fn set_all(engine: &Engine, t: &Thread, id: c_int, array: *const u16) -> Result<c_int, Errno> {
+    let n = engine.array_len(t, id, true)?;
+    scratch::with(n, |values| {
+        user::read_all(array, values)?;
+        engine.setall(t, id, values)
+    })?;
+    Ok(0)
+}

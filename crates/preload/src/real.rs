@@ -1,0 +1,76 @@
+//! The functions of the C library behind those that this library defines under the same names.
+
+use core::ffi::{CStr, c_char, c_int, c_void};
+
+use manyway_sync::Errno;
+use manyway_sync::atomic::{AtomicUsize, Ordering};
+
+use crate::arch::weak;
+use crate::errno;
+
+macro_rules! functions {
+    ($($id:ident = $name:literal,)*) => {
+        /// A number for each of them.
+        #[derive(Clone, Copy)]
+        #[repr(usize)]
+        pub(crate) enum Real { $($id,)* }
+
+        const NAMES: &[&CStr] = &[$($name,)*];
+    };
+}
+
+functions! {
+    Wait = c"wait",
+    Waitpid = c"waitpid",
+    Wait3 = c"wait3",
+    Wait4 = c"wait4",
+    Waitid = c"waitid",
+    Vfork = c"vfork",
+    Unshare = c"unshare",
+    Dlopen = c"dlopen",
+    Setuid = c"setuid",
+    Setgid = c"setgid",
+    Seteuid = c"seteuid",
+    Setegid = c"setegid",
+    Setreuid = c"setreuid",
+    Setregid = c"setregid",
+    Setresuid = c"setresuid",
+    Setresgid = c"setresgid",
+    Setfsuid = c"setfsuid",
+    Setfsgid = c"setfsgid",
+    Setgroups = c"setgroups",
+    Initgroups = c"initgroups",
+    Capset = c"capset",
+}
+
+/// Their addresses, 0 where not looked for yet. Assembly reads it.
+pub(crate) static TABLE: [AtomicUsize; NAMES.len()] = [const { AtomicUsize::new(0) }; NAMES.len()];
+
+/// Looks for all of them: once, when the program starts, so that no later call has to (it may be in a signal handler).
+pub(crate) fn resolve_all() {
+    for i in 0..NAMES.len() {
+        resolve(i);
+    }
+}
+
+/// The address of function number `index`, of the next library that defines it after this one.
+pub(crate) extern "C" fn resolve(index: usize) -> usize {
+    const RTLD_NEXT: *mut c_void = -1isize as *mut c_void;
+    let dlsym = weak!("dlsym");
+    if dlsym.is_null() {
+        return missing as *const () as usize;
+    }
+    // SAFETY: glibc and musl define it so. It may be called here: not from a signal handler, and it does not call this library.
+    let found = unsafe {
+        let dlsym = core::mem::transmute::<*const (), extern "C" fn(*mut c_void, *const c_char) -> *mut c_void>(dlsym);
+        dlsym(RTLD_NEXT, NAMES[index].as_ptr())
+    };
+    let address = if found.is_null() { missing as *const () as usize } else { found as usize };
+    TABLE[index].store(address, Ordering::Relaxed);
+    address
+}
+
+/// Stands for a function that the program's C library does not have.
+extern "C" fn missing() -> c_int {
+    errno::fail(Errno::ENOSYS)
+}

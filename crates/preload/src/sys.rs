@@ -1,0 +1,141 @@
+//! The system calls that only the C interface needs; all others are in `manyway_sync::sys`.
+
+use core::ffi::{c_int, c_void};
+
+use manyway_sync::{Errno, sys::Fd};
+use syscalls::{Sysno, syscall};
+
+/// The kernel's `struct sigaction`.
+#[repr(C)]
+#[derive(Clone, Copy, Default)]
+pub(crate) struct KernelAction {
+    pub handler: usize,
+    pub flags: u64,
+    pub restorer: usize,
+    pub mask: u64,
+}
+
+/// All signals.
+pub(crate) const ALL: u64 = !0;
+
+const SIG_BLOCK: c_int = 0;
+const SIG_UNBLOCK: c_int = 1;
+const SIG_SETMASK: c_int = 2;
+/// Bytes of a signal mask.
+const MASK: usize = 8;
+
+fn err(e: syscalls::Errno) -> Errno {
+    Errno(e.into_raw())
+}
+
+/// rt_sigaction(2).
+///
+/// # Safety
+/// The action's handler and restorer must be what they claim to be.
+pub(crate) unsafe fn sigaction(sig: c_int, act: Option<&KernelAction>) -> Result<KernelAction, Errno> {
+    let mut old = KernelAction::default();
+    let act = act.map_or(core::ptr::null(), |a| a as *const KernelAction);
+    // SAFETY: both structures are the kernel's and live through the call; the rest is the caller's promise.
+    unsafe { syscall!(Sysno::rt_sigaction, sig, act, &raw mut old, MASK) }.map_err(err)?;
+    Ok(old)
+}
+
+fn sigprocmask(how: c_int, set: u64) -> u64 {
+    let mut old = 0u64;
+    // SAFETY: both masks live through the call. It cannot fail with these arguments.
+    let _ = unsafe { syscall!(Sysno::rt_sigprocmask, how, &raw const set, &raw mut old, MASK) };
+    old
+}
+
+/// Makes `mask` the calling thread's signal mask.
+pub(crate) fn set_mask(mask: u64) {
+    sigprocmask(SIG_SETMASK, mask);
+}
+/// Blocks signals; returns the mask before.
+pub(crate) fn block(mask: u64) -> u64 {
+    sigprocmask(SIG_BLOCK, mask)
+}
+/// Unblocks signals; returns the mask before.
+pub(crate) fn unblock(mask: u64) -> u64 {
+    sigprocmask(SIG_UNBLOCK, mask)
+}
+
+/// Sends a signal that was delivered to the calling thread to it once more, with all that was said about it.
+///
+/// # Safety
+/// `info` must be the `siginfo_t` that came with the signal.
+pub(crate) unsafe fn queue_again(sig: c_int, info: *const c_void) {
+    let (pid, tid) = (manyway_sync::sys::getpid(), manyway_sync::sys::gettid());
+    // SAFETY: the kernel only reads `info`.
+    unsafe {
+        // A process may send itself anything. The queue for real-time signals may be full: then at least the signal.
+        if syscall!(Sysno::rt_tgsigqueueinfo, pid, tid, sig, info).is_err() {
+            let _ = syscall!(Sysno::tgkill, pid, tid, sig);
+        }
+    }
+}
+
+/// True when the eight bytes at `p & !7` can be read. The kernel looks at the mask before it finds that −1 is no operation.
+pub(crate) fn readable(p: usize) -> bool {
+    const NOTHING: c_int = -1;
+    // SAFETY: the kernel itself reads, and changes nothing.
+    let r = unsafe { syscall!(Sysno::rt_sigprocmask, NOTHING, p & !7, 0, MASK) };
+    r.map_err(err) == Err(Errno::EINVAL)
+}
+
+/// True when the byte at `p` can be written; it is overwritten.
+///
+/// # Safety
+/// The program must have given this byte to be written.
+pub(crate) unsafe fn writable(p: usize) -> bool {
+    // SAFETY: the kernel itself writes, one byte of the set of pending signals.
+    unsafe { syscall!(Sysno::rt_sigpending, p, 1) }.is_ok()
+}
+
+/// pread(2).
+pub(crate) fn pread(fd: &Fd, buf: &mut [u8], at: u64) -> Result<usize, Errno> {
+    // SAFETY: the buffer is borrowed for the call.
+    unsafe { syscall!(Sysno::pread64, fd.raw(), buf.as_mut_ptr(), buf.len(), at) }.map_err(err)
+}
+
+/// Writes to standard error, as far as it takes it.
+pub(crate) fn write_error(text: &[u8]) {
+    // SAFETY: the text is borrowed for the call.
+    let _ = unsafe { syscall!(Sysno::write, 2, text.as_ptr(), text.len()) };
+}
+
+/// The calling thread's name, 15 bytes at most (prctl(PR_GET_NAME)).
+pub(crate) fn name(buf: &mut [u8; 16]) -> &[u8] {
+    const PR_GET_NAME: c_int = 16;
+    // SAFETY: the kernel writes 16 bytes, the last of them 0.
+    let _ = unsafe { syscall!(Sysno::prctl, PR_GET_NAME, buf.as_mut_ptr()) };
+    let end = buf.iter().position(|&b| b == 0).unwrap_or(buf.len());
+    &buf[..end]
+}
+
+/// Memory of `len` bytes, zero, at a page boundary.
+pub(crate) fn map(len: usize) -> Result<*mut u8, Errno> {
+    const PROT_READ_WRITE: c_int = 3;
+    const MAP_PRIVATE_ANONYMOUS: c_int = 0x22;
+    // SAFETY: a new mapping, at an address of the kernel's choice.
+    let p = unsafe { syscall!(Sysno::mmap, 0, len, PROT_READ_WRITE, MAP_PRIVATE_ANONYMOUS, -1isize, 0) };
+    p.map(|p| p as *mut u8).map_err(err)
+}
+
+/// Gives back what [`map`] returned.
+///
+/// # Safety
+/// Nothing may refer to it.
+pub(crate) unsafe fn unmap(p: *mut u8, len: usize) {
+    // SAFETY: the caller's promise.
+    let _ = unsafe { syscall!(Sysno::munmap, p, len) };
+}
+
+/// Any system call, for syscall(2).
+///
+/// # Safety
+/// As the program's own.
+pub(crate) unsafe fn raw(number: Sysno, a: [usize; 6]) -> Result<usize, Errno> {
+    // SAFETY: the caller's promise.
+    unsafe { syscall!(number, a[0], a[1], a[2], a[3], a[4], a[5]) }.map_err(err)
+}
