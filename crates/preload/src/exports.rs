@@ -31,29 +31,26 @@ pub extern "C" fn semget(key: c_int, nsems: c_int, flags: c_int) -> c_int {
 /// semop(2).
 #[unsafe(no_mangle)]
 pub extern "C" fn semop(id: c_int, ops: *const SemBuf, nsops: usize) -> c_int {
-    c(operate(id, ops, nsops, None))
+    c(start::engine().and_then(|e| operate(e, id, ops, nsops, None)))
 }
 
 /// semtimedop(2).
 #[unsafe(no_mangle)]
 pub extern "C" fn semtimedop(id: c_int, ops: *const SemBuf, nsops: usize, timeout: *const Timespec) -> c_int {
-    c(timed(id, ops, nsops, timeout))
+    c(start::engine().and_then(|e| {
+        let timeout = if timeout.is_null() { None } else { Some(user::read(timeout)?) };
+        operate(e, id, ops, nsops, timeout)
+    }))
 }
 
 /// semctl(2). On these machines a variable argument is passed as a named one is.
 #[unsafe(no_mangle)]
 pub extern "C" fn semctl(id: c_int, num: c_int, cmd: c_int, arg: *mut c_void) -> c_int {
-    c(control(id, num, cmd, arg))
+    c(start::engine().and_then(|e| control(e, id, num, cmd, arg)))
 }
 
-fn timed(id: c_int, ops: *const SemBuf, nsops: usize, timeout: *const Timespec) -> Result<c_int, Errno> {
-    let timeout = if timeout.is_null() { None } else { Some(user::read(timeout)?) };
-    operate(id, ops, nsops, timeout)
-}
-
-#[inline]
-fn operate(id: c_int, ops: *const SemBuf, nsops: usize, timeout: Option<Timespec>) -> Result<c_int, Errno> {
-    let engine = start::engine()?;
+#[inline(always)]
+fn operate(engine: &Engine, id: c_int, ops: *const SemBuf, nsops: usize, timeout: Option<Timespec>) -> Result<c_int, Errno> {
     let t = &tls::block().thread;
     // The kernel takes an unsigned int.
     let nsops = nsops as u32;
@@ -66,6 +63,7 @@ fn operate(id: c_int, ops: *const SemBuf, nsops: usize, timeout: Option<Timespec
     Ok(0)
 }
 
+#[inline(never)]
 fn operate_several(
     engine: &Engine,
     t: &Thread,
@@ -86,8 +84,7 @@ fn operate_several(
     })
 }
 
-fn control(id: c_int, num: c_int, cmd: c_int, arg: *mut c_void) -> Result<c_int, Errno> {
-    let engine = start::engine()?;
+fn control(engine: &Engine, id: c_int, num: c_int, cmd: c_int, arg: *mut c_void) -> Result<c_int, Errno> {
     let t = &tls::block().thread;
     if id < 0 {
         return Err(Errno::EINVAL);

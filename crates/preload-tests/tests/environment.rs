@@ -1,0 +1,54 @@
+//! What surrounds a program: no namespace, or plug-ins with a scope of their own.
+
+use std::process::Command;
+
+use manyway_preload_tests::{On, Scratch, compile, library, run, run_command};
+
+/// How often the kernel's list of semaphore sets names this key.
+fn kernel_has(key: i32) -> bool {
+    let list = std::fs::read_to_string("/proc/sysvipc/sem").unwrap_or_default();
+    list.lines().any(|l| l.split_whitespace().next() == Some(&key.to_string()))
+}
+
+#[test]
+fn without_a_namespace_calls_fail_and_one_line_says_why() {
+    let dir = Scratch::new();
+    let program = compile(&dir, "no_namespace", &[]);
+    let run = |name: Option<&str>| {
+        let mut command = Command::new(&program);
+        command.env("LD_PRELOAD", library()).env_remove("MANYWAY_DIR");
+        if let Some(name) = name {
+            command.env("MANYWAY_DIR", name);
+        }
+        run_command(&mut command)
+    };
+    let calls = "semget: ENOSYS\nsemop: ENOSYS\nsemtimedop: ENOSYS\nsemctl: ENOSYS\nsyscall: ENOSYS\n";
+    let unset = run(None);
+    let (said, rest) = unset.split_once('\n').expect("a line");
+    assert_eq!(rest, calls);
+    assert!(said.starts_with("manyway: no_namespace: ") && said.contains("MANYWAY_DIR is not set"), "{said}");
+
+    let missing = run(Some("/nonexistent/namespace"));
+    let (said, rest) = missing.split_once('\n').expect("a line");
+    assert_eq!(rest, calls);
+    assert!(said.starts_with("manyway: no_namespace: cannot open namespace /nonexistent/namespace: "), "{said}");
+    assert!(said.contains("ENOENT"), "{said}");
+    assert!(!kernel_has(0x6d776e6e));
+}
+
+#[test]
+fn a_program_that_uses_no_semaphores_hears_nothing() {
+    let quiet = run_command(Command::new("/bin/echo").arg("hello").env("LD_PRELOAD", library()).env_remove("MANYWAY_DIR"));
+    assert_eq!(quiet, "hello\n");
+}
+
+#[test]
+fn plug_ins_with_their_own_scope_use_the_same_semaphores() {
+    let dir = Scratch::new();
+    let plugin = compile(&dir, "plugin", &["-shared", "-fPIC"]);
+    let program = compile(&dir, "deepbind", &["-ldl"]);
+    let plugin = plugin.to_str().expect("a plain path");
+    let kernel = run(On::Kernel, &program, &[plugin]);
+    assert!(kernel.starts_with("the same set: 1\n"), "{kernel}");
+    assert_eq!(run(On::Manyway, &program, &[plugin]), kernel);
+}

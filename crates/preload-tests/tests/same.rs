@@ -1,0 +1,24 @@
+//! C programs that must print the same on the kernel's semaphores and on Manyway's.
+
+use manyway_preload_tests::same_on_both;
+
+macro_rules! same {
+    ($($name:ident,)*) => {
+        $(#[test]
+        fn $name() {
+            same_on_both(stringify!($name));
+        })*
+    };
+}
+
+same! {
+    arguments,
+    credentials,
+    dispositions,
+    handlers,
+    pointers,
+    processes,
+    raw_syscall,
+    storm,
+    threads,
+}
