@@ -26,7 +26,15 @@ pub fn library() -> &'static Path {
         let target = test.ancestors().nth(3).expect("a test is three levels deep").join("preload-tests");
         let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
         let status = Command::new(cargo)
-            .args(["build", "--quiet", "--locked", "--release", "--package", "manyway-preload", "--target-dir"])
+            .args([
+                "build",
+                "--quiet",
+                "--locked",
+                "--release",
+                "--package",
+                "manyway-preload",
+                "--target-dir",
+            ])
             .arg(&target)
             .current_dir(env!("CARGO_MANIFEST_DIR"))
             .env_remove("CARGO_ENCODED_RUSTFLAGS")
@@ -74,7 +82,16 @@ pub fn compile(dir: &Scratch, name: &str, args: &[&str]) -> PathBuf {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("c").join(name).with_extension("c");
     let result = dir.path().join(name);
     let status = Command::new("cc")
-        .args(["-std=gnu11", "-O1", "-g", "-Wall", "-Wno-unused-result", "-pthread", "-rdynamic", "-o"])
+        .args([
+            "-std=gnu11",
+            "-O1",
+            "-g",
+            "-Wall",
+            "-Wno-unused-result",
+            "-pthread",
+            "-rdynamic",
+            "-o",
+        ])
         .arg(&result)
         .arg(&source)
         .args(args)
@@ -100,7 +117,11 @@ pub fn run(on: On, program: &Path, args: &[&str]) -> String {
     command.args(args);
     if on == On::Manyway {
         let name = CString::new(dir.path().as_os_str().as_bytes()).expect("no zero in a path");
-        let how = OpenOptions { create: true, limits: None, fairness: None };
+        let how = OpenOptions {
+            create: true,
+            limits: None,
+            fairness: None,
+        };
         Engine::open(&name, &how).expect("a new namespace");
         command.env("LD_PRELOAD", library()).env("MANYWAY_DIR", dir.path());
     }
@@ -141,5 +162,8 @@ pub fn same_on_both(name: &str) {
     let kernel = run(On::Kernel, &program, &[]);
     let manyway = run(On::Manyway, &program, &[]);
     assert!(!kernel.is_empty(), "{name} says nothing");
-    assert!(kernel == manyway, "{name} differs.\non the kernel:\n{kernel}\non Manyway:\n{manyway}");
+    assert!(
+        kernel == manyway,
+        "{name} differs.\non the kernel:\n{kernel}\non Manyway:\n{manyway}"
+    );
 }

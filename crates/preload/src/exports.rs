@@ -64,14 +64,7 @@ fn operate(engine: &Engine, id: c_int, ops: *const SemBuf, nsops: usize, timeout
 }
 
 #[inline(never)]
-fn operate_several(
-    engine: &Engine,
-    t: &Thread,
-    id: c_int,
-    ops: *const SemBuf,
-    nsops: u32,
-    timeout: Option<Timespec>,
-) -> Result<(), Errno> {
+fn operate_several(engine: &Engine, t: &Thread, id: c_int, ops: *const SemBuf, nsops: u32, timeout: Option<Timespec>) -> Result<(), Errno> {
     if nsops > engine.limits().opm {
         return Err(Errno::E2BIG);
     }

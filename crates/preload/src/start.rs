@@ -22,16 +22,10 @@ struct Namespace {
     state: AtomicU32,
     /// Written by the one who took `state` from UNTRIED to BUSY; valid and constant from OPEN on.
     engine: UnsafeCell<MaybeUninit<Engine>>,
-    /// The same for FAILED.
-    why: UnsafeCell<Why>,
+    /// The same for FAILED: why, and the directory's name, empty when the environment has none.
+    why: UnsafeCell<(Option<OpenError>, [u8; DIR])>,
     /// The failure has been said.
     said: AtomicU32,
-}
-
-/// Why there is no namespace.
-enum Why {
-    Unset,
-    Open(OpenError, [u8; DIR]),
 }
 
 /// The longest directory name that a message shows.
@@ -43,7 +37,7 @@ unsafe impl Sync for Namespace {}
 static NAMESPACE: Namespace = Namespace {
     state: AtomicU32::new(UNTRIED),
     engine: UnsafeCell::new(MaybeUninit::uninit()),
-    why: UnsafeCell::new(Why::Unset),
+    why: UnsafeCell::new((None, [0; DIR])),
     said: AtomicU32::new(0),
 };
 
@@ -90,10 +84,12 @@ fn late() -> Result<&'static Engine, Errno> {
     if NAMESPACE.said.swap(1, Ordering::Relaxed) == 0 {
         // SAFETY: the state is FAILED: written before, constant since.
         match unsafe { &*NAMESPACE.why.get() } {
-            Why::Unset => say(format_args!("MANYWAY_DIR is not set, so there is no namespace; start the program with `manyway run`")),
-            Why::Open(e, dir) => {
+            (None, _) => say(format_args!(
+                "MANYWAY_DIR is not set, so there is no namespace; start the program with `manyway run`"
+            )),
+            (Some(e), dir) => {
                 let dir = CStr::from_bytes_until_nul(dir).ok().and_then(|d| d.to_str().ok()).unwrap_or("?");
-                say(format_args!("cannot open namespace {dir}: {}", Reason(e)));
+                say(format_args!("cannot open namespace {dir}: {e}"));
             }
         }
     }
@@ -129,34 +125,37 @@ fn environment() -> *const *const c_char {
 
 /// Opens the namespace that the environment names, unless that was tried before.
 fn open(env: *const *const c_char) {
-    if NAMESPACE.state.compare_exchange(UNTRIED, BUSY, Ordering::Acquire, Ordering::Relaxed).is_err() {
+    if NAMESPACE
+        .state
+        .compare_exchange(UNTRIED, BUSY, Ordering::Acquire, Ordering::Relaxed)
+        .is_err()
+    {
         return;
     }
     // SAFETY: an environment, or null.
-    let result = match unsafe { variable(env, b"MANYWAY_DIR=") } {
-        None => Err(Why::Unset),
-        Some(dir) => {
-            let how = OpenOptions { create: false, limits: None, fairness: None };
-            Engine::open(dir, &how).map_err(|e| {
-                let mut name = [0; DIR];
-                let n = dir.to_bytes().len().min(DIR - 1);
-                name[..n].copy_from_slice(&dir.to_bytes()[..n]);
-                Why::Open(e, name)
-            })
-        }
+    let dir = unsafe { variable(env, b"MANYWAY_DIR=") };
+    let how = OpenOptions {
+        create: false,
+        limits: None,
+        fairness: None,
     };
-    let state = match result {
-        Ok(e) => {
+    let state = match dir.map(|dir| Engine::open(dir, &how)) {
+        Some(Ok(mut e)) => {
             e.set_deferred_hook(trampoline::deferred);
             // SAFETY: BUSY is ours alone.
             unsafe { (*NAMESPACE.engine.get()).write(e) };
             OPEN
         }
-        Err(why) => {
+        Some(Err(e)) => {
+            let mut name = [0; DIR];
+            let bytes = dir.map_or(&[][..], CStr::to_bytes);
+            let n = bytes.len().min(DIR - 1);
+            name[..n].copy_from_slice(&bytes[..n]);
             // SAFETY: as above.
-            unsafe { *NAMESPACE.why.get() = why };
+            unsafe { *NAMESPACE.why.get() = (Some(e), name) };
             FAILED
         }
+        None => FAILED,
     };
     NAMESPACE.state.store(state, Ordering::Release);
 }
@@ -227,7 +226,9 @@ unsafe fn find_static_data(mut envp: *const *const c_char) {
     // SAFETY: where the kernel says that the program's headers are.
     let headers = unsafe { core::slice::from_raw_parts(headers as *const ProgramHeader, n) };
     // Without a PT_PHDR nothing says where the program was loaded.
-    let Some(own) = headers.iter().find(|h| h.kind == PT_PHDR) else { return };
+    let Some(own) = headers.iter().find(|h| h.kind == PT_PHDR) else {
+        return;
+    };
     let base = (headers.as_ptr() as usize).wrapping_sub(own.vaddr as usize);
     let (mut low, mut high) = (0, 0);
     for h in headers.iter().rev().filter(|h| h.kind == PT_LOAD) {
@@ -269,21 +270,5 @@ impl Write for Line {
         self.text[self.len..self.len + n].copy_from_slice(&s.as_bytes()[..n]);
         self.len += n;
         Ok(())
-    }
-}
-
-/// Says what is wrong and what to do.
-struct Reason<'a>(&'a OpenError);
-
-impl fmt::Display for Reason<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match *self.0 {
-            OpenError::Os(call, e) => write!(f, "{call}: {e}"),
-            OpenError::Untrusted(what) => f.write_str(what),
-            OpenError::NotAnArena(what) => write!(f, "its arena cannot be used: {what}"),
-            OpenError::OtherLayout(n) => write!(f, "it has layout {n}, made by another version of Manyway"),
-            OpenError::OtherPidNamespace => f.write_str("it was made in another PID namespace, whose process numbers mean others"),
-            ref other => write!(f, "{other:?}"),
-        }
     }
 }

@@ -45,7 +45,9 @@ const fn bits(numbers: &[Sysno]) -> [u64; BITS / 64] {
 
 /// A call whose number is in [`INTERCEPTED`], with syscall(2)'s arguments.
 pub(crate) extern "C" fn intercepted(number: c_int, a: usize, b: usize, c: usize, d: usize, e: usize, f: usize) -> c_long {
-    let Some(number) = Sysno::new(number as usize) else { return errno::fail_long(Errno::ENOSYS.0) };
+    let Some(number) = Sysno::new(number as usize) else {
+        return errno::fail_long(Errno::ENOSYS.0);
+    };
     let result = match number {
         Sysno::semget => return exports::semget(a as _, b as _, c as _).into(),
         Sysno::semop => return exports::semop(a as _, b as _, c).into(),
