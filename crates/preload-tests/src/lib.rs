@@ -9,10 +9,10 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use manyway_sem::{Engine, OpenOptions};
+use manyway_sync::atomic::{AtomicU32, Ordering};
 
 /// No program here runs longer, unless it hangs.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -26,15 +26,7 @@ pub fn library() -> &'static Path {
         let target = test.ancestors().nth(3).expect("a test is three levels deep").join("preload-tests");
         let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
         let status = Command::new(cargo)
-            .args([
-                "build",
-                "--quiet",
-                "--locked",
-                "--release",
-                "--package",
-                "manyway-preload",
-                "--target-dir",
-            ])
+            .args(["build", "--quiet", "--locked", "--release", "--package", "manyway-preload", "--target-dir"])
             .arg(&target)
             .current_dir(env!("CARGO_MANIFEST_DIR"))
             .env_remove("CARGO_ENCODED_RUSTFLAGS")
@@ -82,16 +74,7 @@ pub fn compile(dir: &Scratch, name: &str, args: &[&str]) -> PathBuf {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("c").join(name).with_extension("c");
     let result = dir.path().join(name);
     let status = Command::new("cc")
-        .args([
-            "-std=gnu11",
-            "-O1",
-            "-g",
-            "-Wall",
-            "-Wno-unused-result",
-            "-pthread",
-            "-rdynamic",
-            "-o",
-        ])
+        .args(["-std=gnu11", "-O1", "-g", "-Wall", "-Wno-unused-result", "-pthread", "-rdynamic", "-o"])
         .arg(&result)
         .arg(&source)
         .args(args)
@@ -117,11 +100,7 @@ pub fn run(on: On, program: &Path, args: &[&str]) -> String {
     command.args(args);
     if on == On::Manyway {
         let name = CString::new(dir.path().as_os_str().as_bytes()).expect("no zero in a path");
-        let how = OpenOptions {
-            create: true,
-            limits: None,
-            fairness: None,
-        };
+        let how = OpenOptions { create: true, limits: None, fairness: None };
         Engine::open(&name, &how).expect("a new namespace");
         command.env("LD_PRELOAD", library()).env("MANYWAY_DIR", dir.path());
     }
@@ -133,12 +112,8 @@ pub fn run_command(command: &mut Command) -> String {
     let dir = Scratch::new();
     let path = dir.path().join("output");
     let output = fs::File::create(&path).expect("a new file");
-    let mut child = command
-        .stdin(Stdio::null())
-        .stdout(output.try_clone().expect("a descriptor"))
-        .stderr(output)
-        .spawn()
-        .expect("the program starts");
+    let mut child =
+        command.stdin(Stdio::null()).stdout(output.try_clone().expect("a descriptor")).stderr(output).spawn().expect("the program starts");
     let start = Instant::now();
     let status = loop {
         if let Some(status) = child.try_wait().expect("a child can be waited for") {
@@ -162,8 +137,5 @@ pub fn same_on_both(name: &str) {
     let kernel = run(On::Kernel, &program, &[]);
     let manyway = run(On::Manyway, &program, &[]);
     assert!(!kernel.is_empty(), "{name} says nothing");
-    assert!(
-        kernel == manyway,
-        "{name} differs.\non the kernel:\n{kernel}\non Manyway:\n{manyway}"
-    );
+    assert!(kernel == manyway, "{name} differs.\non the kernel:\n{kernel}\non Manyway:\n{manyway}");
 }

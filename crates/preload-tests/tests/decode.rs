@@ -49,20 +49,8 @@ fn semid_ds_lies_as_the_kernel_has_it() {
         offset_of!(IpcPerm, seq),
     ];
     assert_eq!(perm, [0, 4, 8, 12, 16, 20, 24]);
-    let set = [
-        offset_of!(SemidDs, perm),
-        offset_of!(SemidDs, otime),
-        offset_of!(SemidDs, ctime),
-        offset_of!(SemidDs, nsems),
-    ];
-    assert_eq!(
-        set,
-        if cfg!(target_arch = "x86_64") {
-            [0, 48, 64, 80]
-        } else {
-            [0, 48, 56, 64]
-        }
-    );
+    let set = [offset_of!(SemidDs, perm), offset_of!(SemidDs, otime), offset_of!(SemidDs, ctime), offset_of!(SemidDs, nsems)];
+    assert_eq!(set, if cfg!(target_arch = "x86_64") { [0, 48, 64, 80] } else { [0, 48, 56, 64] });
 }
 
 #[test]
@@ -81,49 +69,20 @@ fn semid_ds_holds_what_the_engine_says() {
         ctime: 6,
     };
     let s = SemidDs::from(stat);
-    assert_eq!(
-        (s.perm.key, s.perm.uid, s.perm.gid, s.perm.cuid, s.perm.cgid),
-        (-2, 3, 4, 5, u32::MAX)
-    );
-    assert_eq!(
-        (s.perm.mode, s.perm.seq, s.nsems, s.otime, s.ctime),
-        (0o751, 0xffff, 32_000, i64::MAX, 6)
-    );
+    assert_eq!((s.perm.key, s.perm.uid, s.perm.gid, s.perm.cuid, s.perm.cgid), (-2, 3, 4, 5, u32::MAX));
+    assert_eq!((s.perm.mode, s.perm.seq, s.nsems, s.otime, s.ctime), (0o751, 0xffff, 32_000, i64::MAX, 6));
 }
 
 #[test]
 fn seminfo_tells_limits_or_what_is_in_use() {
-    let info = SemInfo {
-        msl: 1,
-        mns: 2,
-        opm: 3,
-        mni: 4,
-        sets: 5,
-        sems: 6,
-        highest: 7,
-    };
+    let info = SemInfo { msl: 1, mns: 2, opm: 3, mni: 4, sets: 5, sems: 6, highest: 7 };
     let limits = Seminfo::new(info, false);
     assert_eq!(
-        (
-            limits.semmni,
-            limits.semmns,
-            limits.semmsl,
-            limits.semopm,
-            limits.semusz,
-            limits.semvmx,
-            limits.semaem
-        ),
+        (limits.semmni, limits.semmns, limits.semmsl, limits.semopm, limits.semusz, limits.semvmx, limits.semaem),
         (4, 2, 1, 3, 20, 32767, 32767)
     );
     assert_eq!((limits.semmap, limits.semmnu, limits.semume), (1_024_000_000, 1_024_000_000, 500));
     let used = Seminfo::new(info, true);
     assert_eq!((used.semusz, used.semaem), (5, 6));
-    assert_eq!(
-        Seminfo {
-            semusz: 20,
-            semaem: 32767,
-            ..used
-        },
-        limits
-    );
+    assert_eq!(Seminfo { semusz: 20, semaem: 32767, ..used }, limits);
 }

@@ -26,30 +26,19 @@ fn without_a_namespace_calls_fail_and_one_line_says_why() {
     let unset = run(None);
     let (said, rest) = unset.split_once('\n').expect("a line");
     assert_eq!(rest, calls);
-    assert!(
-        said.starts_with("manyway: no_namespace: ") && said.contains("MANYWAY_DIR is not set"),
-        "{said}"
-    );
+    assert!(said.starts_with("manyway: no_namespace: ") && said.contains("MANYWAY_DIR is not set"), "{said}");
 
     let missing = run(Some("/nonexistent/namespace"));
     let (said, rest) = missing.split_once('\n').expect("a line");
     assert_eq!(rest, calls);
-    assert!(
-        said.starts_with("manyway: no_namespace: cannot open namespace /nonexistent/namespace: "),
-        "{said}"
-    );
+    assert!(said.starts_with("manyway: no_namespace: cannot open namespace /nonexistent/namespace: "), "{said}");
     assert!(said.contains("ENOENT"), "{said}");
     assert!(!kernel_has(0x6d776e6e));
 }
 
 #[test]
 fn a_program_that_uses_no_semaphores_hears_nothing() {
-    let quiet = run_command(
-        Command::new("/bin/echo")
-            .arg("hello")
-            .env("LD_PRELOAD", library())
-            .env_remove("MANYWAY_DIR"),
-    );
+    let quiet = run_command(Command::new("/bin/echo").arg("hello").env("LD_PRELOAD", library()).env_remove("MANYWAY_DIR"));
     assert_eq!(quiet, "hello\n");
 }
 

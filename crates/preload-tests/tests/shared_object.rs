@@ -28,10 +28,7 @@ impl Object {
     /// (type, file offset, size, link) of each section.
     fn sections(&self) -> Vec<(usize, usize, usize, usize)> {
         let (start, n) = (self.u64(40), self.u16(60));
-        (0..n)
-            .map(|i| start + 64 * i)
-            .map(|s| (self.u32(s + 4), self.u64(s + 24), self.u64(s + 32), self.u32(s + 40)))
-            .collect()
+        (0..n).map(|i| start + 64 * i).map(|s| (self.u32(s + 4), self.u64(s + 24), self.u64(s + 32), self.u32(s + 40))).collect()
     }
     fn string(&self, at: usize) -> String {
         self.0[at..].iter().take_while(|b| **b != 0).map(|b| *b as char).collect()
@@ -47,11 +44,7 @@ impl Object {
         let names = sections[link].1;
         (1..size / 24)
             .map(|i| at + 24 * i)
-            .map(|s| Symbol {
-                name: self.string(names + self.u32(s)),
-                defined: self.u16(s + 6) != 0,
-                weak: self.0[s + 4] >> 4 == 2,
-            })
+            .map(|s| Symbol { name: self.string(names + self.u32(s)), defined: self.u16(s + 6) != 0, weak: self.0[s + 4] >> 4 == 2 })
             .collect()
     }
 }
@@ -75,30 +68,17 @@ fn needs_no_library_and_stays_loaded() {
 #[test]
 fn asks_the_program_for_these_symbols_only() {
     let symbols = object().symbols();
-    let needed = symbols
-        .iter()
-        .filter(|s| !s.defined && !s.weak)
-        .map(|s| s.name.clone())
-        .collect::<BTreeSet<_>>();
+    let needed = symbols.iter().filter(|s| !s.defined && !s.weak).map(|s| s.name.clone()).collect::<BTreeSet<_>>();
     let allowed = set(["memcpy", "memmove", "memset", "memcmp", "bcmp", "strlen"]);
     assert!(needed.is_subset(&allowed), "{needed:?}");
-    let wanted = symbols
-        .iter()
-        .filter(|s| !s.defined && s.weak)
-        .map(|s| s.name.clone())
-        .collect::<BTreeSet<_>>();
+    let wanted = symbols.iter().filter(|s| !s.defined && s.weak).map(|s| s.name.clone()).collect::<BTreeSet<_>>();
     let allowed = set(["__errno_location", "dlsym", "environ", "time", "clock_gettime"]);
     assert!(wanted.is_subset(&allowed), "{wanted:?}");
 }
 
 #[test]
 fn defines_these_symbols_only() {
-    let defined = object()
-        .symbols()
-        .into_iter()
-        .filter(|s| s.defined)
-        .map(|s| s.name)
-        .collect::<BTreeSet<_>>();
+    let defined = object().symbols().into_iter().filter(|s| s.defined).map(|s| s.name).collect::<BTreeSet<_>>();
     let expected = set([
         "semget",
         "semop",

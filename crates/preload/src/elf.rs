@@ -75,10 +75,7 @@ fn string_table(fd: &Fd) -> Result<Option<Part>, Errno> {
         // Type and flags, offset, address, physical address, size in the file.
         let h = words::<7>(fd, at)?;
         if h[0] as u32 == PT_LOAD && address >= h[2] && address - h[2] < h[4] {
-            return Ok(Some(Part {
-                start: h[1].wrapping_add(address - h[2]),
-                len,
-            }));
+            return Ok(Some(Part { start: h[1].wrapping_add(address - h[2]), len }));
         }
     }
     Ok(None)
@@ -92,11 +89,8 @@ fn search(fd: &Fd, table: Part, names: &[&[u8]]) -> Result<bool, Errno> {
     let mut at = 0;
     while at < table.len {
         let n = pread(fd, &mut piece, table.start.wrapping_add(at))?.min((table.len - at) as usize);
-        let whole = |name: &&[u8]| {
-            piece[..n]
-                .windows(name.len() + 2)
-                .any(|w| w[0] == 0 && w[w.len() - 1] == 0 && &w[1..w.len() - 1] == *name)
-        };
+        let whole =
+            |name: &&[u8]| piece[..n].windows(name.len() + 2).any(|w| w[0] == 0 && w[w.len() - 1] == 0 && &w[1..w.len() - 1] == *name);
         if names.iter().any(whole) {
             return Ok(true);
         }

@@ -21,6 +21,7 @@ pub(crate) fn set(e: Errno) {
 
 /// What a C function returns for an error: −1, with errno set.
 #[cold]
+#[inline(never)]
 pub(crate) fn fail(e: Errno) -> c_int {
     set(e);
     -1

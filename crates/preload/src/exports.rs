@@ -4,7 +4,7 @@
 //! up, the others in the engine.
 
 use core::ffi::{c_int, c_void};
-use core::slice;
+use core::{ptr, slice};
 
 use manyway_sem::abi::{SemBuf, Timespec};
 use manyway_sem::{Engine, Thread};
@@ -28,19 +28,25 @@ pub extern "C" fn semget(key: c_int, nsems: c_int, flags: c_int) -> c_int {
     c(start::engine().and_then(|e| e.semget(&tls::block().thread, key, nsems, flags)))
 }
 
-/// semop(2).
+/// semop(2). The usual call, one operation in memory that needs no question, is here; all others are in [`operate`].
 #[unsafe(no_mangle)]
 pub extern "C" fn semop(id: c_int, ops: *const SemBuf, nsops: usize) -> c_int {
-    c(start::engine().and_then(|e| operate(e, id, ops, nsops, None)))
+    // The kernel takes an unsigned int.
+    if let (1, Some(engine)) = (nsops as u32, start::opened())
+        && let Some(op) = user::read_known(ops)
+    {
+        return match engine.semop(&tls::block().thread, id, slice::from_ref(&op), None) {
+            Ok(()) => 0,
+            Err(e) => errno::fail(e),
+        };
+    }
+    operate(id, ops, nsops as u32, ptr::null())
 }
 
 /// semtimedop(2).
 #[unsafe(no_mangle)]
 pub extern "C" fn semtimedop(id: c_int, ops: *const SemBuf, nsops: usize, timeout: *const Timespec) -> c_int {
-    c(start::engine().and_then(|e| {
-        let timeout = if timeout.is_null() { None } else { Some(user::read(timeout)?) };
-        operate(e, id, ops, nsops, timeout)
-    }))
+    operate(id, ops, nsops as u32, timeout)
 }
 
 /// semctl(2). On these machines a variable argument is passed as a named one is.
@@ -49,32 +55,20 @@ pub extern "C" fn semctl(id: c_int, num: c_int, cmd: c_int, arg: *mut c_void) ->
     c(start::engine().and_then(|e| control(e, id, num, cmd, arg)))
 }
 
-#[inline(always)]
-fn operate(engine: &Engine, id: c_int, ops: *const SemBuf, nsops: usize, timeout: Option<Timespec>) -> Result<c_int, Errno> {
-    let t = &tls::block().thread;
-    // The kernel takes an unsigned int.
-    let nsops = nsops as u32;
-    if nsops == 1 {
-        let op = user::read(ops)?;
-        engine.semop(t, id, slice::from_ref(&op), timeout)?;
-    } else {
-        operate_several(engine, t, id, ops, nsops, timeout)?;
-    }
-    Ok(0)
-}
-
 #[inline(never)]
-fn operate_several(engine: &Engine, t: &Thread, id: c_int, ops: *const SemBuf, nsops: u32, timeout: Option<Timespec>) -> Result<(), Errno> {
-    if nsops > engine.limits().opm {
-        return Err(Errno::E2BIG);
-    }
-    if nsops == 0 {
-        return Err(Errno::EINVAL);
-    }
-    scratch::with(nsops as usize, |copy: &mut [SemBuf]| {
-        user::read_all(ops, copy)?;
-        engine.semop(t, id, copy, timeout)
-    })
+fn operate(id: c_int, ops: *const SemBuf, nsops: u32, timeout: *const Timespec) -> c_int {
+    c(start::engine().and_then(|engine| {
+        let timeout = if timeout.is_null() { None } else { Some(user::read(timeout)?) };
+        let limit = engine.limits().opm;
+        match nsops {
+            n if n > limit => Err(Errno::E2BIG),
+            0 => Err(Errno::EINVAL),
+            n => scratch::with(n as usize, |copy: &mut [SemBuf]| {
+                user::read_all(ops, copy)?;
+                engine.semop(&tls::block().thread, id, copy, timeout).map(|()| 0)
+            }),
+        }
+    }))
 }
 
 fn control(engine: &Engine, id: c_int, num: c_int, cmd: c_int, arg: *mut c_void) -> Result<c_int, Errno> {

@@ -65,11 +65,7 @@ pub(crate) extern "C" fn resolve(index: usize) -> usize {
         let dlsym = core::mem::transmute::<*const (), extern "C" fn(*mut c_void, *const c_char) -> *mut c_void>(dlsym);
         dlsym(RTLD_NEXT, NAMES[index].as_ptr())
     };
-    let address = if found.is_null() {
-        missing as *const () as usize
-    } else {
-        found as usize
-    };
+    let address = if found.is_null() { missing as *const () as usize } else { found as usize };
     TABLE[index].store(address, Ordering::Relaxed);
     address
 }

@@ -71,37 +71,19 @@ fn change(sig: c_int, new: Option<Action>) -> Result<Action, Errno> {
         Some(Action { handler, flags, mask }) => {
             let flags = flags | restorer_flag;
             Some(if handler == SIG_DFL || handler == SIG_IGN {
-                KernelAction {
-                    handler,
-                    flags,
-                    restorer,
-                    mask,
-                }
+                KernelAction { handler, flags, restorer, mask }
             } else {
                 before = trampoline::set_handler(sig, Handler::new(handler, flags));
-                KernelAction {
-                    handler: trampoline::address(),
-                    flags: flags & !SA_RESETHAND | SA_SIGINFO,
-                    restorer,
-                    mask,
-                }
+                KernelAction { handler: trampoline::address(), flags: flags & !SA_RESETHAND | SA_SIGINFO, restorer, mask }
             })
         }
     };
     // SAFETY: the trampoline is a handler, and calls the program's.
     let old = unsafe { sys::sigaction(sig, new.as_ref()) }?;
     Ok(if old.handler == trampoline::address() {
-        Action {
-            handler: before.address(),
-            flags: old.flags & !SA_SIGINFO | before.flags(),
-            mask: old.mask,
-        }
+        Action { handler: before.address(), flags: old.flags & !SA_SIGINFO | before.flags(), mask: old.mask }
     } else {
-        Action {
-            handler: old.handler,
-            flags: old.flags,
-            mask: old.mask,
-        }
+        Action { handler: old.handler, flags: old.flags, mask: old.mask }
     })
 }
 
@@ -112,11 +94,7 @@ fn change(sig: c_int, new: Option<Action>) -> Result<Action, Errno> {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sigaction(sig: c_int, new: *const CAction, old: *mut CAction) -> c_int {
     // SAFETY: null or a struct sigaction.
-    let new = unsafe { new.as_ref() }.map(|a| Action {
-        handler: a.handler,
-        flags: a.flags as u32 as u64,
-        mask: a.mask[0],
-    });
+    let new = unsafe { new.as_ref() }.map(|a| Action { handler: a.handler, flags: a.flags as u32 as u64, mask: a.mask[0] });
     match change(sig, new) {
         Err(e) => errno::fail(e),
         Ok(a) => {
@@ -125,12 +103,7 @@ pub unsafe extern "C" fn sigaction(sig: c_int, new: *const CAction, old: *mut CA
                 let restorer = arch::restorer().1;
                 let mut mask = [0; 16];
                 mask[0] = a.mask;
-                *old = CAction {
-                    handler: a.handler,
-                    mask,
-                    flags: a.flags as c_int,
-                    restorer,
-                };
+                *old = CAction { handler: a.handler, mask, flags: a.flags as c_int, restorer };
             }
             0
         }
@@ -166,11 +139,7 @@ pub extern "C" fn signal(sig: c_int, handler: usize) -> usize {
             return Err(Errno::EINVAL);
         }
         let mask = bit(sig);
-        let flags = if INTERRUPTING.load(Ordering::Relaxed) & mask != 0 {
-            0
-        } else {
-            SA_RESTART
-        };
+        let flags = if INTERRUPTING.load(Ordering::Relaxed) & mask != 0 { 0 } else { SA_RESTART };
         change(sig, Some(Action { handler, flags, mask }))
     }))
 }
@@ -193,14 +162,7 @@ pub extern "C" fn sysv_signal(sig: c_int, handler: usize) -> usize {
     if handler == SIG_ERR {
         return old_handler(Err(Errno::EINVAL));
     }
-    old_handler(change(
-        sig,
-        Some(Action {
-            handler,
-            flags: SA_RESETHAND | SA_NODEFER | SA_INTERRUPT,
-            mask: 0,
-        }),
-    ))
+    old_handler(change(sig, Some(Action { handler, flags: SA_RESETHAND | SA_NODEFER | SA_INTERRUPT, mask: 0 })))
 }
 
 /// Another name for sysv_signal, which signal means in programs compiled for strict XPG conformance.
@@ -219,14 +181,7 @@ pub extern "C" fn sigset(sig: c_int, disposition: usize) -> usize {
             change(sig, None).map(|old| (before, old))
         }
         handler => {
-            let old = change(
-                sig,
-                Some(Action {
-                    handler,
-                    flags: 0,
-                    mask: 0,
-                }),
-            )?;
+            let old = change(sig, Some(Action { handler, flags: 0, mask: 0 }))?;
             Ok((sys::unblock(bit(sig)), old))
         }
     });

@@ -84,9 +84,7 @@ fn late() -> Result<&'static Engine, Errno> {
     if NAMESPACE.said.swap(1, Ordering::Relaxed) == 0 {
         // SAFETY: the state is FAILED: written before, constant since.
         match unsafe { &*NAMESPACE.why.get() } {
-            (None, _) => say(format_args!(
-                "MANYWAY_DIR is not set, so there is no namespace; start the program with `manyway run`"
-            )),
+            (None, _) => say(format_args!("MANYWAY_DIR is not set, so there is no namespace; start the program with `manyway run`")),
             (Some(e), dir) => {
                 let dir = CStr::from_bytes_until_nul(dir).ok().and_then(|d| d.to_str().ok()).unwrap_or("?");
                 say(format_args!("cannot open namespace {dir}: {e}"));
@@ -125,20 +123,12 @@ fn environment() -> *const *const c_char {
 
 /// Opens the namespace that the environment names, unless that was tried before.
 fn open(env: *const *const c_char) {
-    if NAMESPACE
-        .state
-        .compare_exchange(UNTRIED, BUSY, Ordering::Acquire, Ordering::Relaxed)
-        .is_err()
-    {
+    if NAMESPACE.state.compare_exchange(UNTRIED, BUSY, Ordering::Acquire, Ordering::Relaxed).is_err() {
         return;
     }
     // SAFETY: an environment, or null.
     let dir = unsafe { variable(env, b"MANYWAY_DIR=") };
-    let how = OpenOptions {
-        create: false,
-        limits: None,
-        fairness: None,
-    };
+    let how = OpenOptions { create: false, limits: None, fairness: None };
     let state = match dir.map(|dir| Engine::open(dir, &how)) {
         Some(Ok(mut e)) => {
             e.set_deferred_hook(trampoline::deferred);

@@ -173,14 +173,7 @@ fn reset(sig: c_int, h: Handler) {
         let Ok(now) = sys::sigaction(sig, None) else { return };
         if now.handler == address() {
             let flags = now.flags & !signal::SA_SIGINFO | h.flags();
-            let _ = sys::sigaction(
-                sig,
-                Some(&KernelAction {
-                    handler: signal::SIG_DFL,
-                    flags,
-                    ..now
-                }),
-            );
+            let _ = sys::sigaction(sig, Some(&KernelAction { handler: signal::SIG_DFL, flags, ..now }));
         }
     }
 }

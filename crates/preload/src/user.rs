@@ -30,8 +30,17 @@ unsafe impl Plain for SemidDs {}
 // SAFETY: integers without padding.
 unsafe impl Plain for Seminfo {}
 
+/// Reads a value from the program's memory if that is known to be there.
+#[inline(always)]
+pub(crate) fn read_known<T: Plain>(p: *const T) -> Option<T> {
+    if !known(p as usize, size_of::<T>()) {
+        return None;
+    }
+    // SAFETY: the bytes can be read, and any bytes are a T.
+    Some(unsafe { p.read_unaligned() })
+}
+
 /// Reads a value from the program's memory.
-#[inline]
 pub(crate) fn read<T: Plain>(p: *const T) -> Result<T, Errno> {
     check_readable(p as usize, size_of::<T>())?;
     // SAFETY: the bytes can be read, and any bytes are a T.
@@ -61,15 +70,17 @@ pub(crate) unsafe fn write_all<T: Plain>(p: *mut T, values: &[T]) -> Result<(), 
     Ok(())
 }
 
-#[inline]
 fn check_readable(p: usize, len: usize) -> Result<(), Errno> {
-    let end = p.saturating_add(len);
+    if known(p, len) { Ok(()) } else { ask(p, len, arch::stack_pointer()) }
+}
+
+/// True for what cannot be missing.
+#[inline(always)]
+fn known(p: usize, len: usize) -> bool {
     let b = tls::block();
     let sp = arch::stack_pointer();
-    if (sp >= b.stack_low.get() && p >= sp && end <= b.stack_high.get()) || start::in_static_data(p, end) {
-        return Ok(());
-    }
-    ask(p, len, sp)
+    let end = p.saturating_add(len);
+    (sp >= b.stack_low.get() && p >= sp && end <= b.stack_high.get()) || start::in_static_data(p, end)
 }
 
 #[cold]
