@@ -94,12 +94,11 @@ pub fn undo(cell: &Cell, adj: &AtomicI16, by: &Doer<'_>, set_page: u32, tag: u32
         return false;
     }
     let was = adj.load(Relaxed);
-    let new = was as i32 - op.op as i32;
-    if !(-SEMAEM - 1..=SEMAEM).contains(&new) {
+    // The range of an adjustment is that of its type.
+    let Some(new) = was.checked_sub(op.op) else {
         cell.word.store(w, Release);
         return false;
-    }
-    let new = new as i16;
+    };
     ctl.fin.store(Fin { value, adj: Some(new), pid }.bits(), Relaxed);
     commit(&ctl.head, journal::head(Kind::UndoCommit, set_page, op.num));
     adj.store(new, Relaxed);

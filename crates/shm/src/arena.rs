@@ -347,8 +347,9 @@ impl<'e> View<'e> {
     /// The object of type `T` at byte offset `at`; None when it lies outside this window or is not aligned.
     #[inline(always)]
     pub fn at<T: Shared>(self, at: u64) -> Option<&'e T> {
-        // Offsets are far from wrapping: the file has 2^38 bytes and a page offset 32 bits.
-        if at.wrapping_add(size_of::<T>() as u64) > self.len || at >= FILE_BYTES || !at.is_multiple_of(align_of::<T>() as u64) {
+        // A window is longer than any object: one comparison also tells a sum that would wrap.
+        const { assert!(size_of::<T>() as u64 <= 1 << FIRST_WINDOW_LOG2) };
+        if at > self.len - size_of::<T>() as u64 || !at.is_multiple_of(align_of::<T>() as u64) {
             return None;
         }
         // SAFETY: in bounds of a mapping that lives as long as the arena; not null, since the window is not; aligned, as the window is
