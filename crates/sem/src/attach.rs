@@ -235,8 +235,7 @@ impl Engine {
             word.store(w.recycled().0, Release);
             return Err(e);
         }
-        // SLOT-LIVE: the release publishes the control page to those who find the slot live.
-        word.store(w.owned(proc, SlotState::Live).0, Release);
+        w.go_live(word, proc); // SLOT-LIVE: the control page before it
         if let Some(p) = self.proc_slot(proc) {
             p.thread_hint.store(slot + 1, Relaxed);
         }
@@ -277,6 +276,6 @@ impl Engine {
         }
         self.forget_recoverer(slot, ctl);
         let w = ThreadWord(word.load(Relaxed));
-        let _ = word.compare_exchange(w.0, w.recycled().0, AcqRel, Relaxed);
+        w.recycle(word);
     }
 }

@@ -6,10 +6,11 @@ use manyway_sync::{Errno, clock};
 
 use crate::abi::*;
 use crate::attach::{Me, Thread};
+use crate::edges::commit;
 use crate::engine::Engine;
 use crate::journal::{self, Fin, Kind, Step};
 use crate::set::SetRef;
-use crate::wake::{Journal, Wakes, commit};
+use crate::wake::{Journal, Wakes};
 use crate::word;
 
 /// What GETNCNT and GETZCNT count.

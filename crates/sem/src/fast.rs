@@ -3,22 +3,17 @@
 //!
 //! Each returns false when the call must take the slow path; nothing has been changed then.
 
-use manyway_shm::View;
+#[cfg(not(loom))]
+mod calls;
+
 use manyway_shm::layout::*;
 use manyway_sync::atomic::{AtomicI16, Ordering::*};
 use manyway_sync::clock;
 
-use crate::abi::{SEM_UNDO, SEMAEM, SEMVMX, SemBuf};
-use crate::attach::{Thread, wiped};
-use crate::engine::Engine;
+use crate::abi::{SEMAEM, SEMVMX, SemBuf};
+use crate::edges::commit;
 use crate::journal::{self, Fin, Kind};
-use crate::lock::CellLock;
-use crate::set::{INDEX_BITS, IdEntry, SetRef};
-use crate::wake::{Journal, commit};
 use crate::word;
-
-/// The largest call that the fast path for several semaphores takes.
-const FEW: usize = 8;
 
 /// Stores the time of an operation unless it is there already; a line that need not be written is not.
 #[inline]
@@ -126,7 +121,7 @@ fn lock_free(cell: &Cell, tag: u32, slot: u32, op: i16) -> Option<(u64, i32)> {
 
 /// Two plain operations on two cells, all or nothing. The doer's head says MultiIntent.
 #[inline(always)]
-fn pair(ca: &Cell, cb: &Cell, by: &Doer<'_>, page: u32, tag: u32, a: SemBuf, b: SemBuf) -> bool {
+pub fn pair(ca: &Cell, cb: &Cell, by: &Doer<'_>, page: u32, tag: u32, a: SemBuf, b: SemBuf) -> bool {
     let Some((wa, va)) = lock_free(ca, tag, by.slot, a.op) else { return false };
     let Some((_, vb)) = lock_free(cb, tag, by.slot, b.op) else {
         ca.word.store(wa, Release);
@@ -144,236 +139,4 @@ fn pair(ca: &Cell, cb: &Cell, by: &Doer<'_>, page: u32, tag: u32, a: SemBuf, b: 
         cell.word.store(word::tag_bits(tag) | word::pid_bits(by.pid) | value as u64, Release);
     }
     true
-}
-
-impl Engine {
-    /// Finds a set by its id and checks that the caller, as its owner, may do what `want` says (4 read, 2 alter). None: the slow path
-    /// decides.
-    #[inline(always)]
-    fn fast_set(&self, view: View<'_>, id: i32, want: u32) -> Option<Found> {
-        let index = id as u32 & (MAX_SETS - 1);
-        if index >= self.ids_known.load(Relaxed) {
-            return None;
-        }
-        let e = IdEntry(view.id(index).load(Acquire)); // ID-PUBLISH
-        if e.0 == 0 || e.seq() != id as u32 >> INDEX_BITS {
-            return None;
-        }
-        let head = view.at::<SetHead>(e.at())?;
-        self.owner_permits(head, want).then_some(Found { at: e.at(), tag: e.tag(), index, nsems: head.nsems.load(Relaxed) })
-    }
-
-    /// One operation of a call that names its set by id; true when it is done. All that the C library's call does when nothing is in the
-    /// way: four lines are read (the id table's, the set's head, the cell, the page that a fork wipes), one is written.
-    #[inline(always)]
-    pub(crate) fn fast_id(&self, t: &Thread, id: i32, op: SemBuf) -> bool {
-        let view = self.arena.view();
-        let Some(set) = self.fast_set(view, id, if op.op == 0 { 4 } else { 2 }) else { return false };
-        let Some(cell) = set.cell(view, op.num) else { return false };
-        if op.flg as i32 & SEM_UNDO != 0 {
-            return self.fast_undo(t, cell, (set.at / PAGE) as u32, set.index, set.tag, op);
-        }
-        let pid_bits = self.wiped(wiped::PID_BITS).load(Relaxed);
-        pid_bits != 0 && plain(cell, set.tag, pid_bits, op.op as i32)
-    }
-
-    /// The calling thread as the one who operates, if it is attached and in no section.
-    #[inline(always)]
-    fn doer<'e>(&self, t: &Thread, view: View<'e>) -> Option<Doer<'e>> {
-        let pid_bits = self.wiped(wiped::PID_BITS).load(Relaxed);
-        if pid_bits == 0 || t.epoch.load(Relaxed) != self.epoch() || t.in_section.load(Relaxed) != 0 {
-            return None;
-        }
-        let ctl = view.at::<ThreadCtl>(t.ctl_at.load(Relaxed))?;
-        Some(Doer { ctl, slot: t.slot.load(Relaxed), pid: word::pid(pid_bits), proc: self.wiped(wiped::PROC).load(Relaxed) as u32 })
-    }
-
-    /// One operation with SEM_UNDO; true when it is done.
-    #[inline(never)]
-    pub(crate) fn fast_undo(&self, t: &Thread, cell: &Cell, page: u32, index: u32, tag: u32, op: SemBuf) -> bool {
-        let view = self.arena.view();
-        let Some(by) = self.doer(t, view) else { return false };
-        // The record is this process's own and goes only with the set, whose removal needs the cell that `undo` locks by its tag.
-        let Some(adj) = Self::own_adjustment(view, by.proc, index, tag, op.num) else { return false };
-        self.enter(t);
-        let done = undo(cell, adj, &by, page, tag, op);
-        self.leave(t);
-        done
-    }
-
-    /// Two operations on two semaphores, without SEM_UNDO; true when they are done. Both are locked (ascending), both staged, then one
-    /// store commits them.
-    #[inline(never)]
-    pub(crate) fn fast_pair(&self, t: &Thread, id: i32, first: SemBuf, second: SemBuf) -> bool {
-        let view = self.arena.view();
-        let (a, b) = if first.num < second.num { (first, second) } else { (second, first) };
-        if a.num == b.num || (a.flg | b.flg) as i32 & SEM_UNDO != 0 {
-            return false;
-        }
-        let want = if a.op | b.op == 0 { 4 } else { 2 };
-        let Some(set) = self.fast_set(view, id, want) else { return false };
-        let (Some(ca), Some(cb), Some(by)) = (set.cell(view, a.num), set.cell(view, b.num), self.doer(t, view)) else { return false };
-        let page = (set.at / PAGE) as u32;
-        self.enter(t);
-        by.ctl.tag.store(set.tag, Relaxed);
-        by.ctl.fin.store(Fin { value: 0, adj: None, pid: by.pid }.bits(), Relaxed);
-        commit(&by.ctl.head, journal::head(Kind::MultiIntent, page, 0)); // HEAD-FIRST
-        let done = pair(ca, cb, &by, page, set.tag, a, b);
-        self.leave(t);
-        done
-    }
-
-    /// Several operations; true when they are done.
-    pub(crate) fn fast_few(&self, t: &Thread, set: &SetRef<'_>, ops: &[SemBuf]) -> bool {
-        let pid_bits = self.wiped(wiped::PID_BITS).load(Relaxed);
-        if ops.len() > FEW || pid_bits == 0 || t.epoch.load(Relaxed) != self.epoch() || t.in_section.load(Relaxed) != 0 {
-            return false;
-        }
-        let (slot, proc) = (t.slot.load(Relaxed), self.wiped(wiped::PROC).load(Relaxed) as u32);
-        let Some(ctl) = self.ctl(slot) else { return false };
-        let Some(mut few) = Few::plan(ops) else { return false };
-        if few.needs_record && self.record(proc, set.index, set.tag).is_none() {
-            return false;
-        }
-        self.enter(t);
-        ctl.begin(Kind::MultiIntent, set, 0);
-        let locked = few.lock(self, slot, set);
-        let done = locked == few.n && few.evaluate(self, set, ops, proc);
-        if done {
-            ctl.fin.store(Fin { value: 0, adj: None, pid: word::pid(pid_bits) }.bits(), Relaxed);
-            for c in few.cells() {
-                if let Some(cell) = set.cell(c.num as u32) {
-                    cell.staged.store(journal::staged(0, c.value, c.undo.then_some(c.adj as i16)), Relaxed);
-                }
-            }
-            commit(&ctl.head, journal::head(Kind::MultiCommit, set.page(), 0));
-        }
-        for c in &few.cells()[..locked] {
-            let Some(cell) = set.cell(c.num as u32) else { continue };
-            if done {
-                self.store_staged(set, cell, c.num, c.value, c.undo.then_some(c.adj as i16), proc, pid_bits);
-            } else {
-                cell.word.store(c.word, Release);
-            }
-        }
-        self.leave(t);
-        done
-    }
-
-    /// Applies a cell's part of a multi-operation and unlocks it: the word last.
-    #[expect(clippy::too_many_arguments, reason = "the parts of a cell's change")]
-    pub(crate) fn store_staged(&self, set: &SetRef<'_>, cell: &Cell, num: u16, value: i32, adj: Option<i16>, proc: u32, pid_bits: u64) {
-        if let Some(adj) = adj {
-            self.set_adjustment(proc, set, num, cell, adj);
-        }
-        stamp_time(cell, set.tag);
-        count(cell);
-        cell.word.store(word::tag_bits(set.tag) | pid_bits | value as u64, Release);
-    }
-}
-
-/// A set found by id.
-#[derive(Clone, Copy)]
-struct Found {
-    at: u64,
-    tag: u32,
-    index: u32,
-    nsems: u32,
-}
-
-impl Found {
-    #[inline(always)]
-    fn cell<'e>(&self, view: View<'e>, num: u16) -> Option<&'e Cell> {
-        if num as u32 >= self.nsems {
-            return None;
-        }
-        view.at(self.at + size_of::<SetHead>() as u64 + num as u64 * size_of::<Cell>() as u64)
-    }
-}
-
-/// A cell of a small multi-operation.
-#[derive(Clone, Copy, Default)]
-struct FewCell {
-    num: u16,
-    undo: bool,
-    /// As it was.
-    word: u64,
-    /// Running value and adjustment.
-    value: i32,
-    adj: i32,
-}
-
-/// The distinct cells of a small multi-operation, ascending.
-struct Few {
-    cells: [FewCell; FEW],
-    n: usize,
-    needs_record: bool,
-}
-
-impl Few {
-    fn plan(ops: &[SemBuf]) -> Option<Few> {
-        let mut few = Few { cells: [FewCell::default(); FEW], n: 0, needs_record: false };
-        for op in ops {
-            let undo = op.flg as i32 & SEM_UNDO != 0;
-            few.needs_record |= undo;
-            let mut at = few.n;
-            while at > 0 && few.cells[at - 1].num > op.num {
-                at -= 1;
-            }
-            if at > 0 && few.cells[at - 1].num == op.num {
-                few.cells[at - 1].undo |= undo;
-                continue;
-            }
-            few.cells.copy_within(at..few.n, at + 1);
-            few.cells[at] = FewCell { num: op.num, undo, ..FewCell::default() };
-            few.n += 1;
-        }
-        Some(few)
-    }
-    fn cells(&self) -> &[FewCell] {
-        &self.cells[..self.n]
-    }
-    /// Locks the cells; how many.
-    fn lock(&mut self, engine: &Engine, slot: u32, set: &SetRef<'_>) -> usize {
-        for i in 0..self.n {
-            let Some(cell) = set.cell(self.cells[i].num as u32) else { return i };
-            match engine.lock_cell(slot, slot, set.tag, cell) {
-                CellLock::Got(w) if w & word::WAITERS == 0 => {
-                    self.cells[i].word = w;
-                    self.cells[i].value = word::value(w);
-                }
-                CellLock::Got(w) => {
-                    cell.word.store(w, Release);
-                    return i;
-                }
-                CellLock::Complex | CellLock::Removed => return i,
-            }
-        }
-        self.n
-    }
-    /// True when all operations can proceed; the cells have the final values then.
-    fn evaluate(&mut self, engine: &Engine, set: &SetRef<'_>, ops: &[SemBuf], proc: u32) -> bool {
-        for c in &mut self.cells[..self.n] {
-            if c.undo {
-                c.adj = engine.adjustment(proc, set, c.num);
-            }
-        }
-        for op in ops {
-            let Some(c) = self.cells[..self.n].iter_mut().find(|c| c.num == op.num) else {
-                return false;
-            };
-            let after = c.value + op.op as i32;
-            if (op.op == 0 && c.value != 0) || after as u32 > SEMVMX as u32 {
-                return false;
-            }
-            c.value = after;
-            if op.flg as i32 & SEM_UNDO != 0 {
-                c.adj -= op.op as i32;
-                if !(-SEMAEM - 1..=SEMAEM).contains(&c.adj) {
-                    return false;
-                }
-            }
-        }
-        true
-    }
 }

@@ -2,30 +2,52 @@
 //!
 //! The path of one call, a file each: [`engine`] → `set` (id → set) → [`fast`] (one CAS) → `slow` (locked, all or nothing) → `queue` →
 //! `wake` → `undo` → `recover`. docs/segment.md and docs/crash-model.md say what lies where and who finishes what a death leaves.
+//! What the orderings hang on is in `fast`, `edges`, `node`, `id` and `slotword`, on shared structures alone: under `--cfg loom`, which leaves
+//! out all that needs a mapped file, the model checker runs them (docs/memory-model.md).
 #![cfg_attr(not(feature = "std"), no_std)]
 #![deny(unsafe_code)]
 
 pub mod abi;
+#[cfg(not(loom))]
 mod attach;
+#[cfg(not(loom))]
 mod control;
+pub mod edges;
+#[cfg(not(loom))]
 pub mod engine;
+#[cfg(not(loom))]
 mod eval;
 pub mod fast;
+pub mod id;
+#[cfg(not(loom))]
 mod inspect;
 pub mod journal;
+#[cfg(not(loom))]
 mod lock;
 pub mod node;
+#[cfg(not(loom))]
 mod perm;
+#[cfg(not(loom))]
 mod queue;
+#[cfg(not(loom))]
 mod recover;
+#[cfg(not(loom))]
 mod registry;
+#[cfg(not(loom))]
 mod set;
+#[cfg(not(loom))]
 mod sleep;
-pub mod slots;
+#[cfg(not(loom))]
+mod slots;
+pub mod slotword;
+#[cfg(not(loom))]
 mod slow;
+#[cfg(not(loom))]
 mod undo;
+#[cfg(not(loom))]
 mod wake;
 pub mod word;
 
+#[cfg(not(loom))]
 pub use engine::{Engine, Fairness, Holder, Limits, OpenError, OpenOptions, Sleeper, Thread};
 pub use manyway_sync::Errno;

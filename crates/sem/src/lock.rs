@@ -6,21 +6,11 @@ use manyway_shm::layout::*;
 use manyway_sync::atomic::{Ordering::*, spin_hint};
 use manyway_sync::{Errno, sys};
 
+use crate::edges;
+pub(crate) use crate::edges::CellLock;
 use crate::engine::Engine;
 use crate::set::SetRef;
 use crate::word;
-
-/// The result of trying to lock a cell.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[must_use]
-pub(crate) enum CellLock {
-    /// Locked; the word as it was.
-    Got(u64),
-    /// The set lock owns it.
-    Complex,
-    /// The set is gone, or another incarnation has its memory.
-    Removed,
-}
 
 /// Waiting for an owner: spin, then look whether it lives, then nap, each longer.
 #[derive(Default)]
@@ -51,32 +41,21 @@ impl Patience {
 }
 
 impl Engine {
-    /// Locks a cell for slot `owner`. CELL-LOCK: the acquire pairs with the release of the last unlock.
+    /// Locks a cell for slot `owner`. CELL-LOCK.
     pub(crate) fn lock_cell(&self, owner: u32, by: u32, tag: u32, cell: &Cell) -> CellLock {
         let mut patience = Patience::default();
         loop {
-            let w = cell.word.load(Relaxed);
-            if w & word::LOCKED != 0 {
-                patience.wait(self, word::owner(w), by);
-                continue;
-            }
-            if word::tag(w) != tag || w & word::REMOVED != 0 {
-                return CellLock::Removed;
-            }
-            if w & word::COMPLEX != 0 {
-                return CellLock::Complex;
-            }
-            if cell.word.compare_exchange_weak(w, word::lock(w, owner), AcqRel, Relaxed).is_ok() {
-                return CellLock::Got(w);
+            match edges::try_lock_cell(cell, tag, owner) {
+                Ok(r) => return r,
+                Err(Some(other)) => patience.wait(self, other, by),
+                Err(None) => {}
             }
         }
     }
 
     /// Unlocks a cell that was locked by the caller's slot, with the value and pid its word has now. CELL-LOCK.
     pub(crate) fn unlock_cell(&self, set: &SetRef<'_>, cell: &Cell) {
-        let waiters = cell.zero.head.load(Relaxed) != 0 || cell.alter.head.load(Relaxed) != 0;
-        let w = word::flag(cell.word.load(Relaxed), word::WAITERS, waiters);
-        cell.word.store(word::unlock(w, set.tag), Release);
+        edges::unlock_cell(cell, set.tag);
     }
 
     /// Locks a set for slot `owner`. False: it is gone. SET-LOCK.
@@ -85,8 +64,8 @@ impl Engine {
         let free = word::tag_bits(set.tag);
         let mut patience = Patience::default();
         loop {
-            match set.head.lock.compare_exchange_weak(free, word::locked_by(owner), AcqRel, Relaxed) {
-                Ok(_) => return true,
+            match edges::try_lock(&set.head.lock, free, owner) {
+                Ok(()) => return true,
                 Err(w) if w & word::LOCKED != 0 => patience.wait(self, word::owner(w), by),
                 Err(w) if w == free => {}
                 Err(_) => return false,
@@ -94,14 +73,14 @@ impl Engine {
         }
     }
     pub(crate) fn unlock_set(&self, set: &SetRef<'_>) {
-        set.head.lock.store(word::tag_bits(set.tag), Release);
+        edges::unlock(&set.head.lock, word::tag_bits(set.tag));
     }
 
     /// Locks the registry for slot `owner`. REGISTRY-LOCK.
     pub(crate) fn lock_registry(&self, owner: u32, by: u32) {
         let lock = &self.arena.header().registry;
         let mut patience = Patience::default();
-        while let Err(w) = lock.compare_exchange_weak(0, word::locked_by(owner), AcqRel, Relaxed) {
+        while let Err(w) = edges::try_lock(lock, 0, owner) {
             if w & word::LOCKED != 0 {
                 patience.wait(self, word::owner(w), by);
             } else if w != 0 {
@@ -111,7 +90,7 @@ impl Engine {
         }
     }
     pub(crate) fn unlock_registry(&self) {
-        self.arena.header().registry.store(0, Release);
+        edges::unlock(&self.arena.header().registry, 0);
     }
 
     /// Locks those cells of `nums` (ascending, no number twice) that are not COMPLEX; the caller holds the set lock.

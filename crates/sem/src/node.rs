@@ -12,7 +12,7 @@
 
 use manyway_shm::layout::ThreadCtl;
 use manyway_sync::Errno;
-use manyway_sync::atomic::Ordering::*;
+use manyway_sync::atomic::{AtomicU32, Ordering::*, fence};
 
 const STATE: u32 = 7;
 const PARKED: u32 = 8;
@@ -85,6 +85,39 @@ pub const fn parked(seq: u32) -> u32 {
     queued(seq) | PARKED
 }
 
+/// A sleeping call, as far as those read it who hold no lock that keeps it asleep.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Call {
+    /// Page offset of the set, and the set's tag.
+    pub set: (u32, u32),
+    /// Its first operation.
+    pub op: u64,
+    /// How many operations.
+    pub nops: u32,
+}
+
+/// Writes the call into the node, before it is published. NODE-CALL: the fence puts the end of the last sleep, which the thread has seen,
+/// before the new call: whoever reads some of the new one in [`read`] finds, looking again, that the last sleep is over.
+pub fn write(ctl: &ThreadCtl, call: Call) {
+    fence(Release);
+    ctl.op.store(call.op, Relaxed);
+    ctl.nops.store(call.nops, Relaxed);
+    ctl.set.store(call.set.0, Relaxed);
+    ctl.set_tag.store(call.set.1, Relaxed);
+}
+
+/// The call of a sleeping node and its sequence number; None when it does not sleep, or its sleep ended meanwhile. NODE-PUBLISH, NODE-CALL.
+pub fn read(ctl: &ThreadCtl) -> Option<(Call, u32)> {
+    let w = ctl.state.load(Acquire);
+    if state(w) != State::Queued {
+        return None;
+    }
+    let set = (ctl.set.load(Relaxed), ctl.set_tag.load(Relaxed));
+    let call = Call { set, op: ctl.op.load(Relaxed), nops: ctl.nops.load(Relaxed) };
+    fence(Acquire);
+    is_queued(ctl, seq(w)).then_some((call, seq(w)))
+}
+
 /// Publishes the node as queued; its fields have been written. Returns the sequence number. NODE-PUBLISH: the release pairs with the
 /// acquire of whoever walks the nodes in a rebuild.
 pub fn publish(ctl: &ThreadCtl) -> u32 {
@@ -129,12 +162,28 @@ pub fn withdraw(ctl: &ThreadCtl, s: u32) -> bool {
 }
 
 /// The thread is about to sleep. False: something happened, it must not; look again. (A zero-sleeper that was completed before it parked
-/// is not waked: only who parked is.)
+/// is not woken: only who parked is.)
 pub fn park(ctl: &ThreadCtl, s: u32) -> bool {
     match ctl.state.compare_exchange(queued(s), parked(s), AcqRel, Acquire) {
         Ok(_) => true,
         Err(w) => w == parked(s),
     }
+}
+
+/// What a sleeper is to wait for: a futex word and the value it must still have. None: the sleep has ended; look again. ZERO-EPOCH: zero
+/// sleepers wait for their cell's epoch, which is read before the node is parked. Who ends the sleep finds it parked and bumps the epoch,
+/// so that the wait ends; or ends it before it parks, and then it does not park.
+pub fn ready_to_wait<'a>(ctl: &'a ThreadCtl, s: u32, epoch: Option<&'a AtomicU32>) -> Option<(&'a AtomicU32, u32)> {
+    let (word, expected) = match epoch {
+        Some(e) => (e, e.load(Acquire)),
+        None => (&ctl.state, parked(s)),
+    };
+    park(ctl, s).then_some((word, expected))
+}
+
+/// Lets all zero-sleepers of a cell look again. ZERO-EPOCH: after the marks (which its release puts before it), before the wake.
+pub fn bump_epoch(epoch: &AtomicU32) {
+    epoch.fetch_add(1, AcqRel);
 }
 
 /// Makes the thread look again without taking it out. True: it had parked and must be woken.

@@ -2,7 +2,7 @@
 //! [`Engine::rebuild`] makes them anew after a death.
 
 use manyway_shm::layout::*;
-use manyway_sync::atomic::{Ordering::*, fence};
+use manyway_sync::atomic::Ordering::*;
 
 use crate::abi::SemBuf;
 use crate::engine::Engine;
@@ -214,20 +214,15 @@ impl Engine {
         }
         for slot in 0..self.threads_high() {
             let Some(ctl) = self.ctl(slot) else { continue };
-            let Some(seq) = self.asleep_here(set, ctl) else { continue };
-            let (op, nops) = (unpack(ctl.op.load(Relaxed)), ctl.nops.load(Relaxed));
-            let simple = nops == 1;
+            let Some((call, _)) = self.asleep_here(set, ctl) else { continue };
+            let op = unpack(call.op);
+            let simple = call.nops == 1;
             if simple {
                 let Some(cell) = set.cell(op.num as u32) else { continue };
                 if only.is_some_and(|n| n != op.num) || !owns(cell) {
                     continue;
                 }
             } else if only.is_some() {
-                continue;
-            }
-            // The fields are this sleep's only if it is still the same one (who sleeps elsewhere writes them without our lock).
-            fence(Acquire);
-            if !node::is_queued(ctl, seq) {
                 continue;
             }
             ctl.linked.store(Where::Nowhere as u32, Relaxed);
@@ -242,11 +237,9 @@ impl Engine {
         }
     }
 
-    /// The sequence number of a node that sleeps on this set.
-    pub(crate) fn asleep_here(&self, set: &SetRef<'_>, ctl: &ThreadCtl) -> Option<u32> {
-        let s = ctl.state.load(Acquire); // NODE-PUBLISH
-        let here = ctl.set.load(Relaxed) == set.page() && ctl.set_tag.load(Relaxed) == set.tag;
-        (node::state(s) == node::State::Queued && here).then_some(node::seq(s))
+    /// The call and the sequence number of a node that sleeps on this set.
+    pub(crate) fn asleep_here(&self, set: &SetRef<'_>, ctl: &ThreadCtl) -> Option<(node::Call, u32)> {
+        node::read(ctl).filter(|(call, _)| call.set == (set.page(), set.tag))
     }
 
     /// Where a sleeper belongs.

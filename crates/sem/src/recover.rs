@@ -5,6 +5,7 @@ use manyway_shm::layout::*;
 use manyway_sync::atomic::{AtomicU64, Ordering::*};
 
 use crate::attach::{Me, Thread};
+use crate::edges;
 use crate::engine::Engine;
 use crate::journal::{Fin, Kind, Step, parse_head, parse_staged};
 use crate::node;
@@ -17,18 +18,11 @@ impl Engine {
     /// Makes slot `by` the recoverer of a thread slot that is gone. None: somebody who lives is on it, or it is not (or no longer) gone.
     fn claim_thread_recovery(&self, slot: u32, by: u32) -> Option<(&AtomicU64, ThreadWord)> {
         let word = self.thread_word(slot)?;
-        let w = ThreadWord(word.load(Acquire));
-        if w.state() != SlotState::Live || !self.context_gone(slot) {
+        let w = live(word)?;
+        if !self.context_gone(slot) {
             return None;
         }
-        match w.recoverer() {
-            Some(r) if r != by && !self.context_gone_for_certain(r) => return None,
-            _ => {}
-        }
-        // Before the claim, so that this slot is not recycled while its name stands there.
-        self.ctl(by)?.recovered.store(1, Release);
-        let mine = w.with_recoverer(Some(by));
-        claim_recovery(word, w.0, mine.0).then_some((word, mine))
+        w.recover(word, by, self.ctl(by)?, |r| self.context_gone_for_certain(r)).map(|mine| (word, mine))
     }
 
     /// Lets go of the locks that a dead slot holds, in its name, and gives the claim back. Waits for nobody. False: somebody else is on it.
@@ -37,7 +31,7 @@ impl Engine {
             return false;
         };
         self.release_locks_of(slot);
-        let _ = word.compare_exchange(mine.0, mine.with_recoverer(None).0, AcqRel, Relaxed);
+        mine.give_back(word);
         true
     }
 
@@ -66,24 +60,13 @@ impl Engine {
 
     fn release_undo(&self, slot: u32, ctl: &ThreadCtl, set: &SetRef<'_>, num: u16, commit: bool) {
         let Some(cell) = set.cell(num as u32) else { return };
-        let w = cell.word.load(Acquire);
-        if !word::is_locked_by(w, slot) {
-            return;
-        }
-        if !commit {
-            cell.word.store(word::unlock(w, set.tag), Release);
-            return;
-        }
-        let fin = Fin::parse(ctl.fin.load(Relaxed));
-        if let (Some(adj), Some(proc)) = (fin.adj, self.process_of(slot))
-            && let Some(a) = self.record(proc, set.index, set.tag).and_then(|r| self.adj(r, num))
-        {
-            // The count of holders may have been changed or not; it is made anew.
-            a.store(adj, Relaxed);
-            self.recount_holders(set, num, cell);
-        }
-        cell.otime.store(word::stamp(set.tag, manyway_sync::clock::realtime_secs()), Relaxed);
-        cell.word.store(word::unlock(word::with(w, fin.value, fin.pid), set.tag), Release);
+        self.settle(slot, set, num, cell, commit.then(|| Fin::parse(ctl.fin.load(Relaxed))));
+    }
+
+    /// Lets go of a cell that is LOCKED by a dead slot, with what it had committed for it.
+    fn settle(&self, slot: u32, set: &SetRef<'_>, num: u16, cell: &Cell, committed: Option<Fin>) {
+        let adj = self.process_of(slot).and_then(|proc| self.record(proc, set.index, set.tag)).and_then(|r| self.adj(r, num));
+        edges::settle(cell, set.tag, slot, committed, adj, || self.recount_holders(set, num, cell));
     }
 
     fn process_of(&self, slot: u32) -> Option<u32> {
@@ -92,26 +75,12 @@ impl Engine {
 
     fn release_multi(&self, slot: u32, ctl: &ThreadCtl, set: &SetRef<'_>, commit: bool) {
         let pid = Fin::parse(ctl.fin.load(Relaxed)).pid;
-        let proc = self.process_of(slot);
         for (num, cell) in set.cells() {
-            let w = cell.word.load(Acquire);
-            if !word::is_locked_by(w, slot) {
-                continue;
+            if word::is_locked_by(cell.word.load(Acquire), slot) {
+                // All cells locked at the commit were staged before it, and are unlocked only when applied.
+                let (_, value, adj) = parse_staged(cell.staged.load(Relaxed));
+                self.settle(slot, set, num, cell, commit.then_some(Fin { value, adj, pid }));
             }
-            if !commit {
-                cell.word.store(word::unlock(w, set.tag), Release);
-                continue;
-            }
-            // All cells locked at the commit were staged before it, and are unlocked only when applied.
-            let (_, value, adj) = parse_staged(cell.staged.load(Relaxed));
-            if let (Some(adj), Some(proc)) = (adj, proc)
-                && let Some(a) = self.record(proc, set.index, set.tag).and_then(|r| self.adj(r, num))
-            {
-                a.store(adj, Relaxed);
-                self.recount_holders(set, num, cell);
-            }
-            cell.otime.store(word::stamp(set.tag, manyway_sync::clock::realtime_secs()), Relaxed);
-            cell.word.store(word::unlock(word::with(w, value, pid), set.tag), Release);
         }
     }
 
@@ -209,7 +178,7 @@ impl Engine {
             self.withdraw_node(me.slot, me.ctl, slot, ctl, node::seq(state));
         }
         self.forget_recoverer(slot, ctl);
-        let done = word.compare_exchange(mine.0, mine.recycled().0, AcqRel, Relaxed).is_ok();
+        let done = mine.recycle(word);
         self.leave(t);
         done
     }
@@ -221,18 +190,12 @@ impl Engine {
         }
         for i in 0..self.threads_high() {
             if let Some(word) = self.thread_word(i) {
-                let w = ThreadWord(word.load(Acquire));
-                if w.recoverer() == Some(slot) {
-                    let _ = word.compare_exchange(w.0, w.with_recoverer(None).0, AcqRel, Relaxed);
-                }
+                ThreadWord::forget(word, slot);
             }
         }
         for i in 0..self.procs_high() {
             if let Some(p) = self.proc_slot(i) {
-                let w = ProcWord(p.word.load(Acquire));
-                if w.recoverer() == Some(slot) {
-                    let _ = p.word.compare_exchange(w.0, w.with_recoverer(None).0, AcqRel, Relaxed);
-                }
+                ProcWord::forget(&p.word, slot);
             }
         }
         ctl.recovered.store(0, Release);
@@ -255,15 +218,7 @@ impl Engine {
         if w.state() == SlotState::Free || proc == me.proc || !self.process_gone(proc) {
             return false;
         }
-        match w.recoverer() {
-            Some(r) if r != me.slot && !self.context_gone_for_certain(r) => return false,
-            _ => {}
-        }
-        me.ctl.recovered.store(1, Release);
-        let mine = w.with_recoverer(Some(me.slot));
-        if !claim_recovery(&p.word, w.0, mine.0) {
-            return false;
-        }
+        let Some(mine) = w.recover(&p.word, me.slot, me.ctl, |r| self.context_gone_for_certain(r)) else { return false };
         for slot in 0..self.threads_high() {
             let (Some(word), Some(ctl)) = (self.thread_word(slot), self.ctl(slot)) else {
                 continue;
@@ -273,7 +228,7 @@ impl Engine {
                 continue;
             }
             if tw.state() == SlotState::Claimed {
-                let _ = word.compare_exchange(tw.0, tw.recycled().0, AcqRel, Relaxed);
+                tw.recycle(word);
                 continue;
             }
             // The process is gone, so is the thread, marked or not.
@@ -282,7 +237,7 @@ impl Engine {
         }
         self.apply_process(t, me, proc, w.by());
         self.free_process(t, me, p, proc);
-        p.word.compare_exchange(mine.0, mine.recycled().0, AcqRel, Relaxed).is_ok()
+        mine.recycle(&p.word)
     }
 
     /// Applies all adjustments of a process.
@@ -312,7 +267,7 @@ impl Engine {
         }
         self.enter(t);
         me.ctl.step.store(0, Relaxed);
-        crate::wake::commit(&me.ctl.head, crate::journal::head(Kind::Registry, 0, 0));
+        crate::edges::commit(&me.ctl.head, crate::journal::head(Kind::Registry, 0, 0));
         self.lock_registry(me.slot, me.slot);
         for (d, dir) in p.dirs.iter().enumerate() {
             let page = dir.load(Relaxed);

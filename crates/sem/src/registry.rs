@@ -7,10 +7,11 @@ use manyway_sync::{Errno, clock, sys};
 
 use crate::abi::*;
 use crate::attach::{Me, Thread};
+use crate::edges::commit;
 use crate::engine::Engine;
 use crate::journal::{Kind, head};
 use crate::set::{INDEX_BITS, IdEntry, SetRef};
-use crate::wake::{Journal, Wakes, commit};
+use crate::wake::{Journal, Wakes};
 use crate::word;
 
 /// The least number of ids that the cyclic index goes through (ipc_min_cycle in ipc/util.c).
@@ -178,7 +179,7 @@ impl Engine {
         h.sems.store(sems + nsems, Relaxed);
         self.hash_in(&set);
         // ID-PUBLISH: the set is there from here on.
-        self.id_word(index).ok_or(Errno::EIO)?.store(IdEntry::new(seq, at, tag).0, Release);
+        IdEntry::new(seq, at, tag).publish(self.id_word(index).ok_or(Errno::EIO)?);
         Ok((seq << INDEX_BITS | index) as i32)
     }
 

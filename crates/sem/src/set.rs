@@ -6,31 +6,7 @@ use manyway_sync::Errno;
 use manyway_sync::atomic::{AtomicU64, Ordering::*};
 
 use crate::engine::Engine;
-
-/// Ids are `seq << INDEX_BITS | index` (IPCMNI_SHIFT).
-pub(crate) const INDEX_BITS: u32 = 15;
-
-/// An entry of the id table: {seq 16 | page 26 | tag 22}; 0 is free.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct IdEntry(pub u64);
-
-impl IdEntry {
-    pub(crate) fn new(seq: u32, at: u64, tag: u32) -> IdEntry {
-        IdEntry((seq as u64) << 48 | (at / PAGE) << 22 | tag as u64)
-    }
-    #[inline]
-    pub(crate) fn seq(self) -> u32 {
-        (self.0 >> 48) as u32
-    }
-    #[inline]
-    pub(crate) fn at(self) -> u64 {
-        (self.0 >> 22 & 0x3ff_ffff) * PAGE
-    }
-    #[inline]
-    pub(crate) fn tag(self) -> u32 {
-        self.0 as u32 & crate::word::MAX_TAG
-    }
-}
+pub(crate) use crate::id::{INDEX_BITS, IdEntry};
 
 /// A set in the arena, of one incarnation.
 #[derive(Clone, Copy)]
@@ -92,7 +68,7 @@ impl Engine {
     /// ID-PUBLISH: this acquire pairs with the release store of a set's creation: who finds the id sees the set initialised.
     #[inline]
     pub(crate) fn set_of_index(&self, index: u32) -> Option<(IdEntry, SetRef<'_>)> {
-        let e = IdEntry(self.id_word(index)?.load(Acquire));
+        let e = IdEntry::find(self.id_word(index)?);
         if e.0 == 0 {
             return None;
         }

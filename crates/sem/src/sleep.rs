@@ -37,17 +37,10 @@ impl Engine {
         };
         let barging = self.arena.fairness() == Fairness::Barging && ops.len() == 1;
         loop {
-            // ZERO-EPOCH: the epoch first, then the state, then the wait.
-            let (futex_word, expected) = match zero {
-                Some(e) => (e, e.load(Acquire)),
-                None => (&ctl.state, node::parked(seq)),
-            };
             if let Some(r) = self.ended(t, ctl, seq, epoch) {
                 return r;
             }
-            if !node::park(ctl, seq) {
-                continue;
-            }
+            let Some((futex_word, expected)) = node::ready_to_wait(ctl, seq, zero) else { continue };
             let now = clock::monotonic_ns();
             let tick = if self.arena.header().watcher.load(Relaxed) != 0 { WATCHED_TICK_NS } else { TICK_NS };
             let left = deadline.map_or(u64::MAX, |d| d.saturating_sub(now));

@@ -1,98 +1,13 @@
-//! Thread and process slots: their words, claiming, and who is gone.
+//! Thread and process slots: claiming, and who is gone.
 
 use manyway_shm::alloc::Kind;
 use manyway_shm::layout::*;
 use manyway_sync::atomic::{AtomicU64, Ordering::*};
 use manyway_sync::identity::Identity;
-use manyway_sync::{Errno, robust, sys};
+use manyway_sync::{Errno, sys};
 
 use crate::engine::Engine;
-
-/// A thread-slot word: {generation 18 | recoverer + 1, 22 | process slot 22 | state 2}.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ThreadWord(pub u64);
-
-/// A process-slot word: {generation 20 | recoverer + 1, 20 | pid 22 | state 2}.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ProcWord(pub u64);
-
-/// What a slot is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u64)]
-pub enum SlotState {
-    /// Nobody's.
-    Free = 0,
-    /// Somebody's, who is still writing down who that is.
-    Claimed = 1,
-    /// In use.
-    Live = 2,
-}
-
-const fn slot_state(w: u64) -> SlotState {
-    match w & 3 {
-        1 => SlotState::Claimed,
-        2 => SlotState::Live,
-        _ => SlotState::Free,
-    }
-}
-
-macro_rules! slot_word {
-    ($t:ident, $recoverer_bits:literal) => {
-        impl $t {
-            const RECOVERER_SHIFT: u32 = 24;
-            const RECOVERER: u64 = ((1 << $recoverer_bits) - 1) << Self::RECOVERER_SHIFT;
-            const GENERATION_SHIFT: u32 = 24 + $recoverer_bits;
-
-            /// State.
-            pub const fn state(self) -> SlotState {
-                slot_state(self.0)
-            }
-            /// Who recovers it.
-            pub const fn recoverer(self) -> Option<u32> {
-                match (self.0 & Self::RECOVERER) >> Self::RECOVERER_SHIFT {
-                    0 => None,
-                    r => Some(r as u32 - 1),
-                }
-            }
-            /// With another recoverer.
-            pub const fn with_recoverer(self, slot: Option<u32>) -> Self {
-                let r = match slot {
-                    Some(s) => (s as u64 + 1) << Self::RECOVERER_SHIFT,
-                    None => 0,
-                };
-                $t(self.0 & !Self::RECOVERER | r)
-            }
-            /// The free word of the next generation.
-            pub const fn recycled(self) -> Self {
-                $t(((self.0 >> Self::GENERATION_SHIFT) + 1) << Self::GENERATION_SHIFT)
-            }
-            /// In another state, owned by a process slot or pid.
-            pub const fn owned(self, by: u32, state: SlotState) -> Self {
-                $t(self.0 >> Self::GENERATION_SHIFT << Self::GENERATION_SHIFT | (by as u64 & 0x3f_ffff) << 2 | state as u64)
-            }
-            /// The process slot (of a thread) or pid (of a process).
-            pub const fn by(self) -> u32 {
-                (self.0 >> 2) as u32 & 0x3f_ffff
-            }
-        }
-    };
-}
-slot_word!(ThreadWord, 22);
-slot_word!(ProcWord, 20);
-
-/// Takes a slot for recovery. SLOT-RECOVER: the acquire of a successful CAS pairs with the release by which an earlier recoverer, now
-/// gone, gave or left it. `gone` tells whether another recoverer has gone.
-pub fn claim_recovery(word: &AtomicU64, expected: u64, desired: u64) -> bool {
-    word.compare_exchange(expected, desired, AcqRel, Relaxed).is_ok()
-}
-
-/// Marks a slot's context as gone where the kernel has not (or will not). False: the slot is somebody else's by now.
-pub(crate) fn mark_gone(word: &AtomicU64, w: ThreadWord, ctl: &ThreadCtl) -> bool {
-    // The robust word first: should the slot be recycled and linked again behind our look at its word, the CAS meets another thread id.
-    let r = ctl.robust.load(Acquire);
-    ThreadWord(word.load(Acquire)).with_recoverer(None) == w.with_recoverer(None)
-        && (r & robust::OWNER_DIED != 0 || ctl.robust.compare_exchange(r, r | robust::OWNER_DIED, AcqRel, Relaxed).is_ok())
-}
+pub(crate) use crate::slotword::*;
 
 impl Engine {
     pub(crate) fn thread_word(&self, slot: u32) -> Option<&AtomicU64> {
@@ -137,12 +52,8 @@ impl Engine {
         let (Some(word), Some(ctl)) = (self.thread_word(slot), self.ctl(slot)) else {
             return false;
         };
-        let w = ThreadWord(word.load(Acquire));
-        if w.state() != SlotState::Live {
-            return false;
-        }
-        let r = ctl.robust.load(Acquire);
-        if r & robust::OWNER_DIED != 0 {
+        let Some(w) = live(word) else { return false };
+        if is_marked(ctl) {
             return true;
         }
         // No list to link it in: ask whether the thread exists.
@@ -159,8 +70,7 @@ impl Engine {
         let (Some(word), Some(ctl)) = (self.thread_word(slot), self.ctl(slot)) else {
             return false;
         };
-        let w = ThreadWord(word.load(Acquire));
-        w.state() == SlotState::Live && self.process_gone(w.by()) && mark_gone(word, w, ctl)
+        live(word).is_some_and(|w| self.process_gone(w.by()) && mark_gone(word, w, ctl))
     }
 
     /// *Process gone*: its identity is no running process's.
@@ -189,10 +99,7 @@ impl Engine {
             return true;
         };
         let w = ThreadWord(word.load(Acquire));
-        w.state() != SlotState::Live
-            || w.by() != proc
-            || ctl.unlinked.load(Relaxed) == 1
-            || ctl.robust.load(Acquire) & robust::OWNER_DIED != 0
+        w.state() != SlotState::Live || w.by() != proc || ctl.unlinked.load(Relaxed) == 1 || is_marked(ctl)
     }
 
     /// Claims a free process slot for `pid` and fills it in.
@@ -214,15 +121,11 @@ impl Engine {
             let Some(p) = self.proc_slot(i) else { return Err(Errno::EIO) };
             h.procs_high.fetch_max(i + 1, AcqRel);
             let w = ProcWord(p.word.load(Acquire));
-            if w.state() != SlotState::Free {
-                continue;
-            }
-            if p.word.compare_exchange(w.0, w.owned(pid, SlotState::Claimed).0, AcqRel, Relaxed).is_ok() {
+            if w.claim(&p.word, pid) {
                 p.inode.store(identity.inode, Relaxed);
                 p.start.store(identity.start, Relaxed);
                 p.thread_hint.store(0, Relaxed);
-                // PROC-LIVE: the release publishes the identity to those who find the slot live.
-                p.word.store(w.owned(pid, SlotState::Live).0, Release);
+                w.go_live(&p.word, pid); // PROC-LIVE: the identity before it
                 return Ok(i);
             }
         }
@@ -253,26 +156,9 @@ impl Engine {
             h.threads_high.fetch_max(i + 1, AcqRel);
             let word = self.thread_word(i).ok_or(Errno::EIO)?;
             let w = ThreadWord(word.load(Acquire));
-            if w.state() == SlotState::Free && word.compare_exchange(w.0, w.owned(proc, SlotState::Claimed).0, AcqRel, Relaxed).is_ok() {
+            if w.claim(word, proc) {
                 return Ok(i);
             }
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn slot_words_keep_their_fields_apart() {
-        let w = ThreadWord(0).owned(0x3f_fffe, SlotState::Live).with_recoverer(Some(65535));
-        assert_eq!((w.by(), w.state(), w.recoverer()), (0x3f_fffe, SlotState::Live, Some(65535)));
-        let n = w.recycled();
-        assert_eq!((n.state(), n.recoverer(), n.by()), (SlotState::Free, None, 0));
-        assert_ne!(n, w.recycled().recycled());
-        let p = ProcWord(0).owned(4_194_303, SlotState::Claimed).with_recoverer(Some(65535));
-        assert_eq!((p.by(), p.state(), p.recoverer()), (4_194_303, SlotState::Claimed, Some(65535)));
-        assert_eq!(p.with_recoverer(None).recoverer(), None);
     }
 }

@@ -194,11 +194,8 @@ impl Engine {
                 }
             }
         }
-        ctl.op.store(pack(ops[0]), Relaxed);
-        ctl.nops.store(ops.len() as u32, Relaxed);
+        node::write(ctl, node::Call { set: (set.page(), set.tag), op: pack(ops[0]), nops: ops.len() as u32 });
         ctl.blocker.store(blocker, Relaxed);
-        ctl.set.store(set.page(), Relaxed);
-        ctl.set_tag.store(set.tag, Relaxed);
         ctl.proc.store(me.proc + 1, Relaxed);
         ctl.pid.store(me.pid, Relaxed);
         let which = self.queue_for(set, me.slot, ctl);

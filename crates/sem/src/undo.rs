@@ -10,6 +10,7 @@ use manyway_sync::Errno;
 use manyway_sync::atomic::{AtomicI16, AtomicU32, Ordering::*};
 
 use crate::attach::Me;
+use crate::edges;
 use crate::engine::Engine;
 use crate::journal::{self, head};
 use crate::set::SetRef;
@@ -41,8 +42,7 @@ impl Engine {
         }
         let at = off as u64 * 64;
         let head: &UndoHead = self.arena.at(at)?;
-        // RECORD-PUBLISH: the acquire pairs with the release store of the tag, behind which the adjustments are zero.
-        (head.tag.load(Acquire) == tag).then_some(Record { at, head })
+        edges::is_record_of(head, tag).then_some(Record { at, head }) // RECORD-PUBLISH
     }
 
     /// The adjustment of the calling process, whose slot is `proc`, for a semaphore of a set: three loads behind each other, all of
@@ -56,7 +56,7 @@ impl Engine {
         let at = view.at::<AtomicU32>(dir * PAGE + (index & 1023) as u64 * 4)?.load(Acquire) as u64 * 64;
         let head = view.at::<UndoHead>(at)?;
         // RECORD-PUBLISH. Offset 0 is the header, whose first word is no tag.
-        if head.tag.load(Acquire) != tag || num as u32 >= head.nsems.load(Relaxed) {
+        if !edges::is_record_of(head, tag) || num as u32 >= head.nsems.load(Relaxed) {
             return None;
         }
         view.at(at + UNDO_ADJ_AT + num as u64 * 2)
@@ -82,7 +82,7 @@ impl Engine {
             return Ok(());
         }
         self.enter(t);
-        crate::wake::commit(&me.ctl.head, head(journal::Kind::Registry, 0, 0));
+        crate::edges::commit(&me.ctl.head, head(journal::Kind::Registry, 0, 0));
         self.lock_registry(me.slot, me.slot);
         let r = self.make_record(me.proc, set);
         self.unlock_registry();
@@ -111,14 +111,13 @@ impl Engine {
         let bytes = UNDO_ADJ_AT + set.nsems as u64 * 2;
         let at = self.arena.alloc(kind, bytes).map_err(no_memory)?;
         let r: &UndoHead = self.arena.at(at).ok_or(Errno::EIO)?;
-        r.tag.store(0, Release);
-        r.nsems.store(set.nsems, Relaxed);
+        edges::open_record(r, set.nsems);
         for num in 0..set.nsems {
             if let Some(a) = self.adj(Record { at, head: r }, num as u16) {
                 a.store(0, Relaxed);
             }
         }
-        r.tag.store(set.tag, Release);
+        edges::publish_record(r, set.tag); // RECORD-PUBLISH
         let word = self.directory_word(proc, set.index).ok_or(Errno::EIO)?;
         word.store((at / 64) as u32, Release);
         Ok(())
@@ -141,13 +140,7 @@ impl Engine {
         let Some(a) = self.record(proc, set.index, set.tag).and_then(|r| self.adj(r, num)) else {
             return;
         };
-        let was = a.load(Relaxed);
-        a.store(adj, Relaxed);
-        let h = cell.holders.load(Relaxed);
-        let now = holders::changed(h, proc, was as i32, adj as i32);
-        if now != h {
-            cell.holders.store(now, Relaxed);
-        }
+        edges::store_adjustment(cell, proc, a, adj);
     }
 
     /// Calls `f` with each process that has a nonzero adjustment for the semaphore.

@@ -3,10 +3,11 @@
 
 use manyway_shm::Fairness;
 use manyway_shm::layout::*;
-use manyway_sync::atomic::{AtomicU32, AtomicU64, Ordering::*, compiler_fence};
+use manyway_sync::atomic::{AtomicU32, Ordering::*};
 use manyway_sync::{Errno, clock, futex};
 
 use crate::abi::SemBuf;
+use crate::edges::{self, commit};
 use crate::engine::Engine;
 use crate::eval::Verdict;
 use crate::journal::{self, Fin, Kind, Step};
@@ -68,26 +69,13 @@ pub(crate) trait Journal {
 
 impl Journal for ThreadCtl {
     fn begin(&self, kind: Kind, set: &SetRef<'_>, num: u16) {
-        self.step.store(0, Relaxed);
-        self.tag.store(set.tag, Relaxed);
-        // HEAD-FIRST: released before the lock's CAS (whose release orders it): who finds the lock finds the head.
-        commit(&self.head, journal::head(kind, set.page(), num));
+        edges::begin(self, journal::head(kind, set.page(), num), set.tag);
     }
-}
-
-/// A store that a death must find before what comes after it in the program: released for other threads, and fenced against the
-/// compiler, since a death is to this thread what an interrupt is.
-#[inline(always)]
-pub(crate) fn commit(word: &AtomicU64, value: u64) {
-    word.store(value, Release);
-    compiler_fence(SeqCst);
 }
 
 impl Engine {
     fn store_value(&self, set: &SetRef<'_>, cell: &Cell, value: i32, pid: u32) {
-        cell.otime.store(word::stamp(set.tag, clock::realtime_secs()), Relaxed);
-        cell.operations.store(cell.operations.load(Relaxed).wrapping_add(1), Relaxed);
-        cell.word.store(word::with(cell.word.load(Relaxed), value, pid), Release);
+        edges::store_value(cell, set.tag, value, pid);
     }
 
     /// One operation on one cell as a committed step: for the caller itself (`sleeper` None) or for a sleeper.
@@ -102,10 +90,7 @@ impl Engine {
         sleeper: Option<(u32, u32)>,
         wakes: &mut Wakes<'e>,
     ) {
-        ctl.fin.store(fin.bits(), Relaxed);
-        ctl.target.store(target + 1, Relaxed);
-        // STEP-COMMIT: the release puts the step's content before it; its recoverer reads it by acquire.
-        commit(&ctl.step, Step::One { num, sleeper }.bits());
+        edges::commit_one(ctl, num, fin, target, sleeper);
         self.apply_step(ctl, set, wakes);
     }
 
@@ -113,17 +98,22 @@ impl Engine {
     /// that is marked says that all was applied.
     pub(crate) fn apply_step<'e>(&'e self, ctl: &ThreadCtl, set: &SetRef<'_>, wakes: &mut Wakes<'e>) {
         let fin = Fin::parse(ctl.fin.load(Relaxed));
-        match Step::parse(ctl.step.load(Acquire)) {
+        match edges::committed(ctl) {
             Step::None => return,
             Step::One { num, sleeper } => {
+                let sleeper = sleeper.map(|(slot, seq)| (self.ctl(slot), seq));
                 if let Some(cell) = set.cell(num as u32)
-                    && self.still_asleep(sleeper)
+                    && sleeper.is_none_or(|(c, _)| c.is_some())
                 {
-                    if let Some(adj) = fin.adj {
-                        self.set_adjustment(ctl.target.load(Relaxed).wrapping_sub(1), set, num, cell, adj);
+                    let proc = ctl.target.load(Relaxed).wrapping_sub(1);
+                    let adj = fin.adj.and_then(|_| self.record(proc, set.index, set.tag)).and_then(|r| self.adj(r, num));
+                    let sleeper = sleeper.and_then(|(c, seq)| c.map(|c| (c, seq)));
+                    let one = edges::One { cell, tag: set.tag, fin, adj: adj.map(|a| (proc, a)), sleeper };
+                    if edges::apply_one(&one)
+                        && let Some((c, _)) = sleeper
+                    {
+                        wakes.add(&c.state);
                     }
-                    self.store_value(set, cell, fin.value, fin.pid);
-                    self.mark_done(sleeper, wakes);
                 }
             }
             Step::SetVal { num } => {
@@ -191,7 +181,7 @@ impl Engine {
         nums: impl Iterator<Item = u16> + Clone,
         wakes: &mut Wakes<'e>,
     ) {
-        let Step::Many { sleeper } = Step::parse(ctl.step.load(Acquire)) else {
+        let Step::Many { sleeper } = edges::committed(ctl) else {
             return;
         };
         let stamp = stamp_of(slot, ctl.stamp.load(Relaxed));
@@ -237,8 +227,7 @@ impl Engine {
     }
 
     fn bump_epoch<'e>(&'e self, set: &SetRef<'_>, cell: &Cell, wakes: &mut Wakes<'e>) {
-        // ZERO-EPOCH: after the marks, before the wake. A sleeper reads the epoch, then its state, then waits for the epoch to change.
-        cell.zepoch.fetch_add(1, AcqRel);
+        node::bump_epoch(&cell.zepoch); // ZERO-EPOCH
         let at = set.at + size_of::<SetHead>() as u64 + self.cell_number(set, cell) * size_of::<Cell>() as u64;
         if let Some(c) = self.arena.at::<Cell>(at) {
             wakes.add_epoch(&c.zepoch);
@@ -553,7 +542,7 @@ impl Engine {
         if search {
             for slot in 0..self.threads_high() {
                 if let Some(ctl) = self.ctl(slot)
-                    && let Some(seq) = self.asleep_here(set, ctl)
+                    && let Some((_, seq)) = self.asleep_here(set, ctl)
                 {
                     end(slot, ctl, seq, false);
                 }

@@ -167,6 +167,7 @@ pub struct SetHead {
 /// A doubly linked list of thread slots, each + 1; 0 ends it.
 #[repr(C)]
 #[derive(Debug)]
+#[cfg_attr(loom, derive(Default))]
 pub struct Queue {
     /// First.
     pub head: AtomicU32,
@@ -177,6 +178,7 @@ pub struct Queue {
 /// One semaphore.
 #[repr(C, align(64))]
 #[derive(Debug)]
+#[cfg_attr(loom, derive(Default))]
 pub struct Cell {
     /// Value, flags, pid, tag or owner: see `manyway_sem::word`.
     pub word: AtomicU64,
@@ -201,6 +203,7 @@ pub struct Cell {
 /// The control page of a thread slot.
 #[repr(C, align(64))]
 #[derive(Debug)]
+#[cfg_attr(loom, derive(Default))]
 pub struct ThreadCtl {
     /// Journal: what the slot is about to lock or has locked.
     pub head: AtomicU64,
@@ -248,6 +251,7 @@ pub struct ThreadCtl {
     /// Node: its operation, when there is one.
     pub op: AtomicU64,
 
+    #[cfg(not(loom))]
     _rest: [u64; (4096 - 24 - 64 - 64) / 8],
     /// Marked by the kernel when the thread ends.
     pub robust: AtomicU32,
@@ -280,6 +284,7 @@ pub struct Directory(pub [AtomicU32; 1024]);
 /// The head of an undo record; nsems adjustments (i16) follow.
 #[repr(C, align(64))]
 #[derive(Debug)]
+#[cfg_attr(loom, derive(Default))]
 pub struct UndoHead {
     /// Tag of the set's incarnation it belongs to.
     pub tag: AtomicU32,
@@ -292,6 +297,8 @@ pub struct UndoHead {
 /// Bytes before the adjustments.
 pub const UNDO_ADJ_AT: u64 = 8;
 
+// (loom's atomics have other sizes.)
+#[cfg(not(loom))]
 const _: () = {
     assert!(size_of::<Header>() <= PAGE as usize);
     assert!(core::mem::offset_of!(Header, attached) == 64);

@@ -1,12 +1,16 @@
 //! The shared segment: the only crate that maps memory. docs/segment.md is its byte map.
 //!
 //! [`layout`] is what lies where, [`arena`] opens the file and hands out bounds-checked references, [`alloc`] gives out and takes back
-//! objects.
+//! objects. Under `--cfg loom` there is no file, only the structures.
 #![no_std]
 
+#[cfg(not(loom))]
 pub mod alloc;
+#[cfg(not(loom))]
 pub mod arena;
 pub mod layout;
+#[cfg(not(loom))]
 pub mod region;
 
+#[cfg(not(loom))]
 pub use arena::{Arena, Fairness, Limits, OpenError, OpenOptions, View};

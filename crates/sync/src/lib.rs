@@ -10,6 +10,8 @@ pub mod errno;
 pub mod futex;
 pub mod identity;
 pub mod memory;
+#[cfg(loom)]
+pub mod model;
 pub mod robust;
 pub mod sys;
 

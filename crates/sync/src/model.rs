@@ -1,0 +1,96 @@
+//! loom's atomics with crash points: a thread may be made to die before its k-th access to shared memory, as a kill would.
+
+extern crate std;
+
+use core::cell::Cell;
+use std::boxed::Box;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+
+pub use loom::sync::atomic::{Ordering, fence};
+
+loom::thread_local! {
+    /// Accesses that the thread has left to live; none: it does not die.
+    static LEFT: Cell<Option<usize>> = Cell::new(None);
+}
+
+struct Died;
+
+/// Runs `f`, which dies before its access number `k` (from 0) to an atomic. True: it died; false: it was done by then.
+pub fn dies_before(k: usize, f: impl FnOnce()) -> bool {
+    LEFT.with(|left| left.set(Some(k)));
+    let died = match catch_unwind(AssertUnwindSafe(f)) {
+        Ok(()) => false,
+        Err(e) if e.is::<Died>() => true,
+        Err(e) => resume_unwind(e),
+    };
+    LEFT.with(|left| left.set(None));
+    died
+}
+
+fn access() {
+    LEFT.with(|left| match left.get() {
+        None => {}
+        // Without the panic hook: a death is not a failure.
+        Some(0) => resume_unwind(Box::new(Died)),
+        Some(n) => left.set(Some(n - 1)),
+    });
+}
+
+/// loom knows no signal handlers; a compiler fence orders only against those.
+pub fn compiler_fence(_: Ordering) {}
+
+macro_rules! atomics { ($($name:ident($int:ty)),*) => { $(
+    /// An atomic integer.
+    #[derive(Debug)]
+    pub struct $name(loom::sync::atomic::$name);
+
+    #[allow(missing_docs, reason = "as core's")]
+    impl $name {
+        pub fn new(v: $int) -> Self {
+            $name(loom::sync::atomic::$name::new(v))
+        }
+        pub fn load(&self, o: Ordering) -> $int {
+            access();
+            self.0.load(o)
+        }
+        pub fn store(&self, v: $int, o: Ordering) {
+            access();
+            self.0.store(v, o);
+        }
+        pub fn swap(&self, v: $int, o: Ordering) -> $int {
+            access();
+            self.0.swap(v, o)
+        }
+        pub fn compare_exchange(&self, old: $int, new: $int, ok: Ordering, err: Ordering) -> Result<$int, $int> {
+            access();
+            self.0.compare_exchange(old, new, ok, err)
+        }
+        pub fn compare_exchange_weak(&self, old: $int, new: $int, ok: Ordering, err: Ordering) -> Result<$int, $int> {
+            access();
+            self.0.compare_exchange_weak(old, new, ok, err)
+        }
+        pub fn fetch_add(&self, v: $int, o: Ordering) -> $int {
+            access();
+            self.0.fetch_add(v, o)
+        }
+        pub fn fetch_sub(&self, v: $int, o: Ordering) -> $int {
+            access();
+            self.0.fetch_sub(v, o)
+        }
+        pub fn fetch_or(&self, v: $int, o: Ordering) -> $int {
+            access();
+            self.0.fetch_or(v, o)
+        }
+        pub fn fetch_max(&self, v: $int, o: Ordering) -> $int {
+            access();
+            self.0.fetch_max(v, o)
+        }
+    }
+
+    impl Default for $name {
+        fn default() -> Self {
+            $name::new(0)
+        }
+    }
+)* } }
+atomics!(AtomicI16(i16), AtomicI32(i32), AtomicU16(u16), AtomicU32(u32), AtomicU64(u64), AtomicUsize(usize));
