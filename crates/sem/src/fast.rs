@@ -10,7 +10,7 @@ use manyway_shm::layout::*;
 use manyway_sync::atomic::{AtomicI16, Ordering::*};
 use manyway_sync::clock;
 
-use crate::abi::{SEMAEM, SEMVMX, SemBuf};
+use crate::abi::{SEMVMX, SemBuf};
 use crate::edges::commit;
 use crate::journal::{self, Fin, Kind};
 use crate::word;
