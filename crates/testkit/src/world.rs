@@ -407,12 +407,21 @@ impl World {
         assert!(new.pid() == a.pid(), "execve keeps the process");
         new
     }
-    /// Waits for a worker's death.
+    /// Waits for a process's death: until wait(2) could report it.
     pub fn await_death(&self, a: &Agent) {
         if let Some(mut child) = self.children.borrow_mut().remove(&a.pid()) {
             child.wait().expect("own child");
         }
         assert!(a.gone(), "{} lives", a.name());
+        let process = format!("/proc/{}", a.pid());
+        let began = Instant::now();
+        // A worker's child is its parent's to wait for, or init's: its end is a zombie without other threads, or nothing.
+        while std::fs::read_to_string(format!("{process}/stat")).is_ok_and(|s| !s.contains(") Z "))
+            || std::fs::read_dir(format!("{process}/task")).is_ok_and(|tasks| tasks.count() > 1)
+        {
+            assert!(began.elapsed() < HANG, "{} lives", a.name());
+            std::thread::sleep(Duration::from_micros(100));
+        }
     }
 
     /// What has happened so far.

@@ -38,6 +38,10 @@ pub const WANTED: &[&str] = &[
     "exit",
     "execve",
     "unshare",
+    "fork",
+    "thread",
+    "thread exits",
+    "death of several threads",
     "blocker moves",
 ];
 

@@ -24,8 +24,14 @@ pub enum Act {
     Exit,
     /// execve.
     Exec,
-    /// unshare(CLONE_SYSVSEM).
+    /// unshare(CLONE_SYSVSEM) of a process of one thread.
     Unshare,
+    /// fork: the child takes part.
+    Fork,
+    /// A new thread, which takes part and shares its process's adjustments.
+    Thread,
+    /// The end of such a thread.
+    ThreadExit,
 }
 
 /// The timeout of an operation.
@@ -81,7 +87,7 @@ fn act(r: &mut Rng, sets: &[usize], simple_only: bool) -> Act {
     let set = r.usize(0..sets.len());
     let n = sets[set] as u16;
     match r.u8(0..100) {
-        0..72 => {
+        0..69 => {
             let timeout = match r.u8(0..20) {
                 0 => Timeout::Short,
                 1..3 => Timeout::Long,
@@ -93,20 +99,23 @@ fn act(r: &mut Rng, sets: &[usize], simple_only: bool) -> Act {
                 timeout,
             }
         }
-        72..80 => Act::SetVal {
+        69..77 => Act::SetVal {
             set,
             num: r.u16(0..n),
             val: value(r),
         },
-        80..83 => Act::SetAll {
+        77..80 => Act::SetAll {
             set,
             vals: [(); 4].map(|()| value(r)),
         },
-        83..84 => Act::Remove { set },
-        84..89 => Act::Signal,
-        89..94 => Act::Kill,
-        94..97 => Act::Exit,
-        97..99 => Act::Exec,
+        80..81 => Act::Remove { set },
+        81..86 => Act::Signal,
+        86..91 => Act::Kill,
+        91..93 => Act::Exit,
+        93..95 => Act::Exec,
+        95..96 => Act::Fork,
+        96..98 => Act::Thread,
+        98..99 => Act::ThreadExit,
         _ => Act::Unshare,
     }
 }

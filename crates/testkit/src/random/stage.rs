@@ -7,10 +7,12 @@ use manyway_sem::Errno;
 
 use super::program::{Act, Program, Step, Timeout};
 use crate::agent::Agent;
-use crate::protocol::{Command, NewImage, Op, Res};
+use crate::protocol::{Clone, Command, NewImage, Op, Res};
 use crate::world::{Set, Setup, World};
 
 const SHORT: Duration = Duration::from_millis(3);
+/// So many workers at most.
+const MOST: usize = 7;
 const LONG: Duration = Duration::from_secs(600);
 
 /// How often what happened.
@@ -28,6 +30,8 @@ pub struct Stage {
     /// The text of the current step.
     text: Vec<String>,
     marks: Marks,
+    /// How many workers the current program has at least.
+    wanted: usize,
     born: u32,
     /// Order in which sleepers fell asleep.
     clock: u32,
@@ -35,6 +39,8 @@ pub struct Stage {
 
 struct Worker {
     agent: Agent,
+    /// Not its process's first thread.
+    thread: bool,
     asleep: Option<Asleep>,
 }
 
@@ -58,6 +64,7 @@ impl Stage {
             sets: Vec::new(),
             text,
             marks,
+            wanted: 0,
             born: 0,
             clock: 0,
         }
@@ -67,12 +74,10 @@ impl Stage {
     pub fn run(&mut self, program: &Program, marks: &mut Marks) -> Vec<String> {
         self.marks.clear();
         // Names are the program's, so that the same program leaves the same text. Who lived through the last one takes part again.
-        self.idle.extend(self.workers.drain(..).map(|w| w.agent));
+        self.idle.extend(self.workers.drain(..).filter(|w| !w.thread).map(|w| w.agent));
         self.born = 0;
-        for _ in 0..program.workers {
-            let new = self.new_worker();
-            self.workers.push(new);
-        }
+        self.wanted = program.workers;
+        self.complete();
         self.sets = program.sets.iter().map(|n| self.world.set(&self.helper, *n)).collect();
         let seen = program.steps.iter().map(|step| self.step(step)).collect();
         for set in std::mem::take(&mut self.sets) {
@@ -89,15 +94,29 @@ impl Stage {
         seen
     }
 
-    fn new_worker(&mut self) -> Worker {
-        let name = format!("W{}", self.born);
+    /// Starts workers until there are as many as wanted.
+    fn complete(&mut self) {
+        while self.workers.len() < self.wanted {
+            let new = self.new_worker();
+            self.workers.push(new);
+        }
+    }
+    fn name(&mut self) -> String {
         self.born += 1;
+        format!("W{}", self.born)
+    }
+    fn new_worker(&mut self) -> Worker {
+        let name = self.name();
         let agent = match self.idle.pop() {
             Some(agent) => self.world.rename(agent, &name),
             None => self.world.worker(&name),
         };
         agent.handle(libc::SIGUSR1, true);
-        Worker { agent, asleep: None }
+        Worker {
+            agent,
+            thread: false,
+            asleep: None,
+        }
     }
 
     fn mark(&mut self, what: &'static str) {
@@ -170,14 +189,6 @@ impl Stage {
                 self.sets[at] = self.world.set(&self.helper, self.sets[at].n);
                 served
             }
-            Act::Signal => {
-                let Some(i) = self.pick(step.who, true) else { return 0 };
-                self.workers[i].agent.signal(libc::SIGUSR1);
-                let reply = self.workers[i].agent.finish().expect("a signal ends the sleep");
-                self.text.push("signal".to_owned());
-                self.woken(i, reply.res());
-                self.settle("a signal serves")
-            }
             Act::Kill => {
                 let i = step.who % self.workers.len();
                 if self.workers[i].asleep.is_some() {
@@ -187,30 +198,78 @@ impl Stage {
                 self.world.kill(&self.workers[i].agent);
                 self.buried(i)
             }
+            Act::Signal => {
+                let Some(i) = self.pick(step.who, true) else { return 0 };
+                self.workers[i].agent.signal(libc::SIGUSR1);
+                let reply = self.workers[i].agent.finish().expect("a signal ends the sleep");
+                self.text.push("signal".to_owned());
+                self.woken(i, reply.res());
+                self.settle("a signal serves")
+            }
+            Act::Exit | Act::Exec | Act::Unshare | Act::Fork | Act::Thread | Act::ThreadExit => {
+                self.pick(step.who, false).map_or(0, |i| self.process_act(i, &step.act))
+            }
+        }
+    }
+
+    /// What a process does with itself.
+    fn process_act(&mut self, i: usize, act: &Act) -> u32 {
+        let agent = self.workers[i].agent.clone();
+        let me = agent.name().to_owned();
+        let alone = self.workers.iter().filter(|w| w.agent.pid() == agent.pid()).count() == 1;
+        match act {
             Act::Exit => {
-                let Some(i) = self.pick(step.who, false) else { return 0 };
                 self.mark("exit");
-                self.text.push(format!("{} exits", self.workers[i].agent.name()));
-                self.world.exit(&self.workers[i].agent);
+                self.text.push(format!("{me} exits"));
+                self.world.exit(&agent);
                 self.buried(i)
             }
             Act::Exec => {
-                let Some(i) = self.pick(step.who, false) else { return 0 };
                 self.mark("execve");
-                let old = self.workers[i].agent.clone();
-                self.text.push(format!("{} executes", old.name()));
-                let agent = self.world.exec(&old, NewImage::Same, old.name());
+                self.text.push(format!("{me} executes"));
+                let agent = self.world.exec(&agent, NewImage::Same, &me);
                 agent.handle(libc::SIGUSR1, true);
-                self.workers[i].agent = agent;
+                // The process's other threads are gone.
+                self.workers.retain(|w| w.agent.pid() != agent.pid());
+                self.workers.push(Worker {
+                    agent,
+                    thread: false,
+                    asleep: None,
+                });
+                self.complete();
+                self.look();
                 self.settle("execve serves")
             }
-            Act::Unshare => {
-                let Some(i) = self.pick(step.who, false) else { return 0 };
+            // With several threads the kernel gives one a list of its own: not kept.
+            Act::Unshare if alone => {
                 self.mark("unshare");
-                let ret = self.workers[i].agent.call(Command::UnshareUndo).res();
-                self.text.push(format!("{} unshares: {ret:?}", self.workers[i].agent.name()));
+                let ret = agent.call(Command::UnshareUndo).res();
+                self.text.push(format!("{me} unshares: {ret:?}"));
                 self.settle("unshare serves")
             }
+            Act::Fork | Act::Thread if self.workers.len() < MOST => {
+                let thread = matches!(act, Act::Thread);
+                self.mark(if thread { "thread" } else { "fork" });
+                let name = self.name();
+                let how = if thread { Clone::Thread } else { Clone::Fork };
+                self.text.push(format!("{me} makes {name} by {how:?}"));
+                let agent = self.world.clone(&agent, how, &name);
+                self.workers.push(Worker {
+                    agent,
+                    thread,
+                    asleep: None,
+                });
+                0
+            }
+            Act::ThreadExit if self.workers[i].thread => {
+                self.mark("thread exits");
+                self.text.push(format!("{me} ends"));
+                self.world.exit_thread(&agent);
+                self.workers.remove(i);
+                self.complete();
+                self.settle("a thread's end serves")
+            }
+            _ => 0,
         }
     }
 
@@ -300,16 +359,24 @@ impl Stage {
         }
     }
 
-    /// A worker died: looks what that changed, and starts another in its place.
+    /// A process died: looks what that changed, and completes the workers.
     fn buried(&mut self, i: usize) -> u32 {
-        self.workers[i].asleep = None;
-        // On Manyway it is whoever looks next that undoes.
+        let pid = self.workers[i].agent.pid();
+        let before = self.workers.len();
+        self.workers.retain(|w| w.agent.pid() != pid);
+        if before - self.workers.len() > 1 {
+            self.mark("death of several threads");
+        }
+        self.look();
+        self.complete();
+        self.settle("death serves")
+    }
+
+    /// On Manyway it is whoever looks next that finds the dead.
+    fn look(&self) {
         for s in &self.sets {
             self.world.snapshot(*s);
         }
-        let new = self.new_worker();
-        self.workers[i] = new;
-        self.settle("death serves")
     }
 
     /// Waits until each worker has returned or sleeps; how many were served.

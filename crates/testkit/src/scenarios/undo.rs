@@ -33,6 +33,7 @@ pub const ALL: &[Scenario] = &[
     scenario("rule_17_exec_into_another_image", rule_17_exec_into_another_image).c_only(),
     scenario("rule_17_exec_of_a_thread", rule_17_exec_of_a_thread),
     scenario("rule_18_unshare_applies", rule_18_unshare_applies),
+    scenario("rule_18_unshare_by_a_thread", rule_18_unshare_by_a_thread).differs(),
     scenario("rule_48_zero_operation_has_no_undo", rule_48_zero_operation_has_no_undo),
     scenario("rule_49_interrupted_call_leaves_no_undo", rule_49_interrupted_call_leaves_no_undo),
     scenario("rule_50_adjustments_outlive_permission", rule_50_adjustments_outlive_permission).root(),
@@ -361,6 +362,21 @@ fn rule_18_unshare_applies(w: &World) {
     w.check("A takes again", a.op(s, &[dec(0, 1).undo()]), DONE);
     w.exit(&a);
     w.values("each is undone once", s, &[1]);
+}
+
+/// On Manyway all threads share what is applied.
+fn rule_18_unshare_by_a_thread(w: &World) {
+    let [a, b] = w.workers(["A", "B"]);
+    let t = w.clone(&a, Clone::Thread, "A's thread");
+    let s = w.set_of(&b, &[5]);
+    w.check("A takes", a.op(s, &[dec(0, 3).undo()]), DONE);
+    w.check("unshare", t.call(Command::UnshareUndo).ret, Ok(0));
+    w.values("after it", s, &[if w.is_kernel() { 2 } else { 5 }]);
+    w.check("the thread takes", t.op(s, &[dec(0, 1).undo()]), DONE);
+    w.exit_thread(&t);
+    w.values("after the thread", s, &[if w.is_kernel() { 2 } else { 4 }]);
+    w.exit(&a);
+    w.values("after all", s, &[5]);
 }
 
 fn rule_48_zero_operation_has_no_undo(w: &World) {
