@@ -36,9 +36,7 @@ impl Agent {
         let mut stream = BufReader::new(stream);
         stream.get_ref().set_read_timeout(Some(HANG)).expect("a socket");
         let mut line = String::new();
-        stream
-            .read_line(&mut line)
-            .unwrap_or_else(|e| panic!("worker {name} does not speak: {e}"));
+        stream.read_line(&mut line).unwrap_or_else(|e| panic!("worker {name} does not speak: {e}"));
         let identity = serde_json::from_str(&line).unwrap_or_else(|_| panic!("worker {name} ended at once"));
         stream.get_ref().set_nonblocking(true).expect("a socket");
         Agent(Rc::new(Inner {
@@ -53,10 +51,7 @@ impl Agent {
     /// The same worker under another name; this must be the only handle.
     pub(crate) fn renamed(self, name: &str) -> Agent {
         let inner = Rc::into_inner(self.0).expect("no other handle");
-        Agent(Rc::new(Inner {
-            name: name.to_owned(),
-            ..inner
-        }))
+        Agent(Rc::new(Inner { name: name.to_owned(), ..inner }))
     }
     /// Its name in the trace.
     pub fn name(&self) -> &str {
@@ -85,11 +80,7 @@ impl Agent {
     /// Starts semop, or semtimedop, without waiting for its end.
     pub fn start_op(&self, set: Set, ops: &[Op], timeout: Option<Duration>) {
         let timeout = timeout.map(|t| (t.as_secs() as i64, i64::from(t.subsec_nanos())));
-        self.start(Command::Op {
-            id: set.id,
-            ops: ops.to_vec(),
-            timeout,
-        });
+        self.start(Command::Op { id: set.id, ops: ops.to_vec(), timeout });
         self.0.pending.set(Some(set.id));
     }
     /// The answer, if it comes within this time.
@@ -142,21 +133,12 @@ impl Agent {
     /// semop that is expected to return.
     #[track_caller]
     pub fn op(&self, set: Set, ops: &[Op]) -> Res {
-        self.call(Command::Op {
-            id: set.id,
-            ops: ops.to_vec(),
-            timeout: None,
-        })
-        .res()
+        self.call(Command::Op { id: set.id, ops: ops.to_vec(), timeout: None }).res()
     }
     /// semtimedop that is expected to return.
     #[track_caller]
     pub fn timed_op(&self, set: Set, ops: &[Op], timeout: (i64, i64)) -> Reply {
-        self.call(Command::Op {
-            id: set.id,
-            ops: ops.to_vec(),
-            timeout: Some(timeout),
-        })
+        self.call(Command::Op { id: set.id, ops: ops.to_vec(), timeout: Some(timeout) })
     }
     /// semctl with a command that takes a number or nothing.
     #[track_caller]
@@ -191,11 +173,7 @@ impl Agent {
     /// SETALL.
     #[track_caller]
     pub fn set_all(&self, set: Set, vals: &[u16]) -> Res {
-        self.call(Command::SetAll {
-            id: set.id,
-            vals: vals.to_vec(),
-        })
-        .res()
+        self.call(Command::SetAll { id: set.id, vals: vals.to_vec() }).res()
     }
     /// GETALL.
     #[track_caller]
@@ -240,35 +218,17 @@ impl Agent {
     /// IPC_SET.
     #[track_caller]
     pub fn set_perm(&self, set: Set, uid: u32, gid: u32, mode: u32) -> Res {
-        self.call(Command::SetPerm {
-            id: set.id,
-            uid,
-            gid,
-            mode,
-        })
-        .res()
+        self.call(Command::SetPerm { id: set.id, uid, gid, mode }).res()
     }
     /// Changes all its user and group ids.
     #[track_caller]
     pub fn become_user(&self, uid: u32, gid: u32, groups: &[u32]) {
-        self.call(Command::SetUser {
-            uid,
-            gid,
-            groups: groups.to_vec(),
-        })
-        .res()
-        .expect("root may become anybody");
+        self.call(Command::SetUser { uid, gid, groups: groups.to_vec() }).res().expect("root may become anybody");
     }
     /// Installs a counting handler.
     #[track_caller]
     pub fn handle(&self, signal: i32, restart: bool) {
-        self.call(Command::Handle {
-            signal,
-            restart,
-            then: None,
-        })
-        .res()
-        .expect("a handler");
+        self.call(Command::Handle { signal, restart, then: None }).res().expect("a handler");
     }
     /// Sends the worker's thread a signal.
     pub fn signal(&self, signal: i32) {

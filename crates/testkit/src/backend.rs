@@ -2,6 +2,7 @@
 
 use std::ffi::CString;
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicI32, Ordering};
 
 use manyway_sem::abi::{self, Timespec};
 use manyway_sem::{Engine, Errno, Limits, OpenOptions, Thread};
@@ -43,11 +44,7 @@ impl Calls for C {
     }
     fn ctl(&self, id: i32, num: i32, cmd: i32, val: i32) -> Res {
         // As programs do: the fourth argument only where the command takes one.
-        if cmd == abi::SETVAL {
-            sys::semctl(id, num, cmd, val)
-        } else {
-            sys::semctl3(id, num, cmd)
-        }
+        if cmd == abi::SETVAL { sys::semctl(id, num, cmd, val) } else { sys::semctl3(id, num, cmd) }
     }
     fn get_all(&self, id: i32) -> Result<Vec<u16>, Errno> {
         sys::getall(id)
@@ -89,14 +86,30 @@ thread_local! {
 /// Opens the namespace in `dir`, made with `limits` if it is not there.
 pub fn open_engine(dir: &str, limits: Option<[u32; 4]>) {
     let limits = limits.map(|[msl, mns, opm, mni]| Limits { msl, mns, opm, mni });
-    let how = OpenOptions {
-        create: true,
-        limits,
-        fairness: None,
-    };
+    let how = OpenOptions { create: true, limits, fairness: None };
     let path = CString::new(dir).expect("directory without NUL");
-    let engine = Engine::open(&path, &how).unwrap_or_else(|e| panic!("namespace {dir}: {e:?}"));
+    let mut engine = Engine::open(&path, &how).unwrap_or_else(|e| panic!("namespace {dir}: {e:?}"));
+    engine.set_deferred_hook(|_| {
+        sys::signal_thread(std::process::id() as i32, sys::gettid(), DEFERRED.swap(0, Ordering::Relaxed));
+    });
+    sys::handle_through(trampoline);
     assert!(ENGINE.set(engine).is_ok(), "one namespace a worker");
+}
+
+/// The signal that came in a locked section, and comes again at its end.
+static DEFERRED: AtomicI32 = AtomicI32::new(0);
+
+/// What the engine asks of a program with signal handlers.
+fn trampoline(signal: i32, handler: fn()) {
+    with(|e, t| {
+        if Engine::in_section(t) {
+            DEFERRED.store(signal, Ordering::Relaxed);
+            return Engine::defer(t);
+        }
+        let token = e.before_handler(t);
+        handler();
+        e.after_handler(t, token);
+    });
 }
 
 fn with<R>(f: impl FnOnce(&Engine, &Thread) -> R) -> R {
@@ -149,20 +162,7 @@ impl Calls for Direct {
             let ret = if cmd == abi::IPC_STAT { 0 } else { i64::from(s.id) };
             let (key, mode, nsems) = (s.key, s.mode, u64::from(s.nsems));
             let (uid, gid, cuid, cgid) = (s.uid, s.gid, s.cuid, s.cgid);
-            Ok((
-                ret,
-                Stat {
-                    key,
-                    uid,
-                    gid,
-                    cuid,
-                    cgid,
-                    mode,
-                    nsems,
-                    otime: s.otime,
-                    ctime: s.ctime,
-                },
-            ))
+            Ok((ret, Stat { key, uid, gid, cuid, cgid, mode, nsems, otime: s.otime, ctime: s.ctime }))
         })
     }
     fn set_perm(&self, id: i32, uid: u32, gid: u32, mode: u32) -> Res {
@@ -171,17 +171,7 @@ impl Calls for Direct {
     fn info(&self, used: bool) -> Result<(i64, Info), Errno> {
         let i = with(|e, _| e.info());
         let (sets, sems) = if used { (i.sets, i.sems) } else { (0, 0) };
-        Ok((
-            i64::from(i.highest),
-            Info {
-                msl: i.msl,
-                mns: i.mns,
-                opm: i.opm,
-                mni: i.mni,
-                sets,
-                sems,
-            },
-        ))
+        Ok((i64::from(i.highest), Info { msl: i.msl, mns: i.mns, opm: i.opm, mni: i.mni, sets, sems }))
     }
     fn sleepers(&self, id: i32) -> Result<Vec<i32>, Errno> {
         let mut tids = Vec::new();

@@ -17,34 +17,17 @@ fn find() -> Result<PathBuf, String> {
     let workspace = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let target = workspace.join("target/preload");
     let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    cargo
-        .current_dir(&workspace)
-        .args(["build", "--quiet", "--release", "-p", "manyway-preload", "--target-dir"])
-        .arg(&target);
+    cargo.current_dir(&workspace).args(["build", "--quiet", "--release", "-p", "manyway-preload", "--target-dir"]).arg(&target);
     // What the outer cargo was told concerns its own build only.
-    for name in [
-        "CARGO_ENCODED_RUSTFLAGS",
-        "RUSTFLAGS",
-        "RUSTC_WRAPPER",
-        "RUSTC_WORKSPACE_WRAPPER",
-        "CARGO_TARGET_DIR",
-        "CARGO_BUILD_TARGET",
-    ] {
+    for name in
+        ["CARGO_ENCODED_RUSTFLAGS", "RUSTFLAGS", "RUSTC_WRAPPER", "RUSTC_WORKSPACE_WRAPPER", "CARGO_TARGET_DIR", "CARGO_BUILD_TARGET"]
+    {
         cargo.env_remove(name);
     }
-    let built = cargo
-        .output()
-        .map_err(|e| format!("cannot run cargo to build the preload library: {e}"))?;
+    let built = cargo.output().map_err(|e| format!("cannot run cargo to build the preload library: {e}"))?;
     if !built.status.success() {
-        return Err(format!(
-            "the preload library does not build:\n{}",
-            String::from_utf8_lossy(&built.stderr)
-        ));
+        return Err(format!("the preload library does not build:\n{}", String::from_utf8_lossy(&built.stderr)));
     }
     let lib = target.join("release/libmanyway.so");
-    if lib.exists() {
-        Ok(lib)
-    } else {
-        Err(format!("{} was not built", lib.display()))
-    }
+    if lib.exists() { Ok(lib) } else { Err(format!("{} was not built", lib.display())) }
 }

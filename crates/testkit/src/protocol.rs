@@ -35,25 +35,15 @@ pub const fn zero(num: u16) -> Op {
 impl Op {
     /// With SEM_UNDO.
     pub const fn undo(self) -> Op {
-        Op {
-            flg: self.flg | SEM_UNDO as i16,
-            ..self
-        }
+        Op { flg: self.flg | SEM_UNDO as i16, ..self }
     }
     /// With IPC_NOWAIT.
     pub const fn nowait(self) -> Op {
-        Op {
-            flg: self.flg | IPC_NOWAIT as i16,
-            ..self
-        }
+        Op { flg: self.flg | IPC_NOWAIT as i16, ..self }
     }
     /// As the C interface has it.
     pub const fn sembuf(self) -> SemBuf {
-        SemBuf {
-            num: self.num,
-            op: self.op,
-            flg: self.flg,
-        }
+        SemBuf { num: self.num, op: self.op, flg: self.flg }
     }
 }
 
@@ -108,18 +98,9 @@ pub enum Command {
     /// semget.
     Get { key: i32, nsems: i32, flags: i32 },
     /// semop; semtimedop when there is a timeout (seconds, nanoseconds).
-    Op {
-        id: i32,
-        ops: Vec<Op>,
-        timeout: Option<(i64, i64)>,
-    },
+    Op { id: i32, ops: Vec<Op>, timeout: Option<(i64, i64)> },
     /// semtimedop with any pointers; `nsops` copies of a zero operation when the pointer is good.
-    RawOp {
-        id: i32,
-        ops: Pointer,
-        nsops: usize,
-        timeout: Option<Pointer>,
-    },
+    RawOp { id: i32, ops: Pointer, nsops: usize, timeout: Option<Pointer> },
     /// semctl with a command that takes a number or nothing.
     Ctl { id: i32, num: i32, cmd: i32, val: i32 },
     /// semctl with any pointer.
@@ -149,11 +130,7 @@ pub enum Command {
     /// Becomes another user: effective, real and saved ids, and supplementary groups.
     SetUser { uid: u32, gid: u32, groups: Vec<u32> },
     /// Counts a signal in a handler; which may call semop itself.
-    Handle {
-        signal: i32,
-        restart: bool,
-        then: Option<(i32, Op)>,
-    },
+    Handle { signal: i32, restart: bool, then: Option<(i32, Op)> },
     /// How many signals the handler has counted; the sum of its semop's results.
     Handled,
     /// Another process or thread, which connects by itself.

@@ -4,6 +4,7 @@ use std::io;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::os::unix::process::CommandExt;
 use std::process::Command;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicI32, AtomicU32, Ordering};
 
 use libc::{c_int, c_long, c_ulong, c_void};
@@ -140,17 +141,7 @@ pub fn info(used: bool) -> Result<(i64, Info), Errno> {
     // SAFETY: `i` is the structure that both commands fill.
     let ret = check(unsafe { libc::semctl(0, 0, cmd, &raw mut i) })?;
     let (sets, sems) = if used { (i.semusz, i.semaem) } else { (0, 0) };
-    Ok((
-        ret,
-        Info {
-            msl: i.semmsl,
-            mns: i.semmns,
-            opm: i.semopm,
-            mni: i.semmni,
-            sets,
-            sems,
-        },
-    ))
+    Ok((ret, Info { msl: i.semmsl, mns: i.semmns, opm: i.semopm, mni: i.semmni, sets, sems }))
 }
 
 /// fork, or clone(CLONE_SYSVSEM) without shared memory: 0 in the child.
@@ -216,15 +207,8 @@ pub fn exit_thread() -> ! {
 
 /// Waits until something can be read, or for so long.
 pub fn wait_readable(from: &impl AsRawFd, wait: std::time::Duration) {
-    let mut fd = libc::pollfd {
-        fd: from.as_raw_fd(),
-        events: libc::POLLIN,
-        revents: 0,
-    };
-    let ts = libc::timespec {
-        tv_sec: wait.as_secs() as _,
-        tv_nsec: wait.subsec_nanos().into(),
-    };
+    let mut fd = libc::pollfd { fd: from.as_raw_fd(), events: libc::POLLIN, revents: 0 };
+    let ts = libc::timespec { tv_sec: wait.as_secs() as _, tv_nsec: wait.subsec_nanos().into() };
     // SAFETY: one descriptor and a timeout, both live over the call.
     unsafe { libc::ppoll(&raw mut fd, 1, &raw const ts, std::ptr::null()) };
 }
@@ -245,16 +229,28 @@ static THEN_SET: AtomicI32 = AtomicI32::new(-1);
 static THEN_OP: AtomicU32 = AtomicU32::new(0);
 static THEN_FAILED: AtomicU32 = AtomicU32::new(0);
 
-extern "C" fn handler(_signal: c_int) {
+/// Called in a handler with what the handler is to do: does it, now or later.
+type Around = fn(c_int, fn());
+static AROUND: OnceLock<Around> = OnceLock::new();
+
+/// Has every handler run through `around`.
+pub fn handle_through(around: Around) {
+    AROUND.get_or_init(|| around);
+}
+
+extern "C" fn handler(signal: c_int) {
+    match AROUND.get() {
+        Some(around) => around(signal, handled_now),
+        None => handled_now(),
+    }
+}
+
+fn handled_now() {
     HANDLED.fetch_add(1, Ordering::Relaxed);
     let set = THEN_SET.load(Ordering::Relaxed);
     if set >= 0 {
         let packed = THEN_OP.load(Ordering::Relaxed);
-        let mut op = SemBuf {
-            num: packed as u16,
-            op: (packed >> 16) as i16,
-            flg: abi::IPC_NOWAIT as i16,
-        };
+        let mut op = SemBuf { num: packed as u16, op: (packed >> 16) as i16, flg: abi::IPC_NOWAIT as i16 };
         // SAFETY: one element that lives over the call.
         if unsafe { libc::semop(set, (&raw mut op).cast(), 1) } != 0 {
             THEN_FAILED.fetch_add(1, Ordering::Relaxed);
@@ -273,11 +269,7 @@ pub fn handle(signal: i32, restart: bool, then: Option<(i32, Op)>) -> Res {
         let mut act: libc::sigaction = std::mem::zeroed();
         act.sa_sigaction = handler as *const () as usize;
         act.sa_flags = if restart { libc::SA_RESTART } else { 0 };
-        check(libc::sigaction(
-            signal,
-            &raw const act,
-            std::ptr::null_mut::<libc::sigaction>().cast::<c_void>().cast(),
-        ))
+        check(libc::sigaction(signal, &raw const act, std::ptr::null_mut::<libc::sigaction>().cast::<c_void>().cast()))
     }
 }
 
@@ -299,9 +291,7 @@ pub fn new_ipc_namespace(limits: Option<[u32; 4]>) -> io::Result<OwnedFd> {
         }
         Ok(std::fs::File::open("/proc/thread-self/ns/ipc")?.into())
     };
-    std::thread::spawn(make)
-        .join()
-        .unwrap_or_else(|_| Err(io::Error::other("thread panicked")))
+    std::thread::spawn(make).join().unwrap_or_else(|_| Err(io::Error::other("thread panicked")))
 }
 
 /// Makes `command` start in an IPC namespace, as a user, and end with this process.

@@ -36,10 +36,7 @@ impl Start {
     fn from_args(args: &[String]) -> Start {
         let limits: Vec<u32> = args.iter().skip(2).map(|a| a.parse().expect("a limit")).collect();
         let engine = args.get(1).map(|dir| (dir.clone(), limits.try_into().ok()));
-        Start {
-            engine,
-            socket: args[0].clone(),
-        }
+        Start { engine, socket: args[0].clone() }
     }
 }
 
@@ -65,10 +62,7 @@ pub fn address(name: &str) -> SocketAddr {
 
 fn connect(name: &str) -> BufReader<UnixStream> {
     let stream = UnixStream::connect_addr(&address(name)).expect("the test listens");
-    let hello = Hello {
-        pid: std::process::id() as i32,
-        tid: sys::gettid(),
-    };
+    let hello = Hello { pid: std::process::id() as i32, tid: sys::gettid() };
     send(&stream, &hello);
     BufReader::new(stream)
 }
@@ -95,11 +89,7 @@ struct Worker {
 impl Worker {
     fn new(start: &Start) -> Worker {
         let calls: &dyn Calls = if start.engine.is_some() { &Direct } else { &C };
-        Worker {
-            start: start.clone(),
-            calls,
-            stream: connect(&start.socket),
-        }
+        Worker { start: start.clone(), calls, stream: connect(&start.socket) }
     }
 
     /// Carries out commands until the test closes the stream, or until told to exit.
@@ -127,15 +117,7 @@ impl Worker {
                 Ok((ret, out)) => (Ok(ret), out),
                 Err(e) => (Err(e.0), Out::None),
             };
-            send(
-                self.stream.get_ref(),
-                &Reply {
-                    ret,
-                    out,
-                    ns,
-                    timespec_kept,
-                },
-            );
+            send(self.stream.get_ref(), &Reply { ret, out, ns, timespec_kept });
         }
     }
 
@@ -155,9 +137,7 @@ impl Worker {
             Command::GetAll { id, n } => c.get_all(id).map(|v| (0, Out::Values(v[..n].to_vec()))),
             Command::SetAll { id, vals } => plain(c.set_all(id, &vals)),
             Command::Stat { id } => c.stat(id, IPC_STAT).map(|(n, s)| (n, Out::Stat(s))),
-            Command::StatIndex { index, any } => c
-                .stat(index, if any { SEM_STAT_ANY } else { SEM_STAT })
-                .map(|(n, s)| (n, Out::Stat(s))),
+            Command::StatIndex { index, any } => c.stat(index, if any { SEM_STAT_ANY } else { SEM_STAT }).map(|(n, s)| (n, Out::Stat(s))),
             Command::SetPerm { id, uid, gid, mode } => plain(c.set_perm(id, uid, gid, mode)),
             Command::Info { used } => c.info(used).map(|(n, i)| (n, Out::Info(i))),
             Command::Snapshot { id, n } => snapshot(c, id, n),

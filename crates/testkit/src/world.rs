@@ -95,10 +95,7 @@ impl World {
         let namespace =
             (kernel && running_as_root()).then(|| sys::new_ipc_namespace(setup.limits).expect("root may make an IPC namespace"));
         let dir = (!kernel).then(|| {
-            let dir = tempfile::Builder::new()
-                .prefix("manyway-test-")
-                .tempdir_in("/dev/shm")
-                .expect("/dev/shm is writable");
+            let dir = tempfile::Builder::new().prefix("manyway-test-").tempdir_in("/dev/shm").expect("/dev/shm is writable");
             std::fs::set_permissions(dir.path(), std::fs::Permissions::from_mode(0o700)).expect("own directory");
             if setup.as_user {
                 chown(dir.path(), Some(NOBODY), Some(NOBODY)).expect("root may give directories away");
@@ -106,10 +103,7 @@ impl World {
             dir
         });
         let engine = |dir: &tempfile::TempDir| (dir.path().to_str().expect("ASCII").to_owned(), setup.limits);
-        let start = Start {
-            engine: dir.as_ref().map(engine),
-            socket,
-        };
+        let start = Start { engine: dir.as_ref().map(engine), socket };
         let mut world = World {
             setup,
             key,
@@ -139,11 +133,7 @@ impl World {
     }
     /// User and group of the workers.
     pub fn user(&self) -> (u32, u32) {
-        if self.setup.as_user {
-            (NOBODY, NOBODY)
-        } else {
-            (sys::effective_uid(), sys::effective_uid())
-        }
+        if self.setup.as_user { (NOBODY, NOBODY) } else { (sys::effective_uid(), sys::effective_uid()) }
     }
     /// True when workers may override modes.
     pub fn privileged(&self) -> bool {
@@ -160,20 +150,13 @@ impl World {
     }
 
     fn start_process(&self, name: &str, c: bool) -> Agent {
-        let start = Start {
-            engine: self.start.engine.clone().filter(|_| !c),
-            ..self.start.clone()
-        };
+        let start = Start { engine: self.start.engine.clone().filter(|_| !c), ..self.start.clone() };
         let mut process = Process::new("/proc/self/exe");
         process.args(start.args()).env_remove("LD_PRELOAD");
         if c && let Some(dir) = &self.dir {
             process.env("MANYWAY_DIR", dir.path()).env("LD_PRELOAD", self.library());
         }
-        sys::start_in(
-            &mut process,
-            self.namespace.as_ref(),
-            self.setup.as_user.then_some((NOBODY, NOBODY)),
-        );
+        sys::start_in(&mut process, self.namespace.as_ref(), self.setup.as_user.then_some((NOBODY, NOBODY)));
         let child = process.spawn().expect("starting a worker");
         self.children.borrow_mut().insert(child.id() as i32, child);
         self.accept(name)
@@ -228,11 +211,7 @@ impl World {
         if pid == 0 {
             return "nobody".to_owned();
         }
-        self.names
-            .borrow()
-            .get(&(pid as i32))
-            .cloned()
-            .unwrap_or_else(|| format!("stranger {pid}"))
+        self.names.borrow().get(&(pid as i32)).cloned().unwrap_or_else(|| format!("stranger {pid}"))
     }
 
     /// A new private set with all values 0.
@@ -275,11 +254,8 @@ impl World {
     pub fn values(&self, what: &str, set: Set, rule: &[i32]) {
         let snapshot = self.snapshot(set);
         let vals: Vec<i32> = snapshot.sems.iter().map(|s| s[0]).collect();
-        let text: Vec<String> = snapshot
-            .sems
-            .iter()
-            .map(|s| format!("{} by {}, {}<, {}=0", s[0], self.who(i64::from(s[1])), s[2], s[3]))
-            .collect();
+        let text: Vec<String> =
+            snapshot.sems.iter().map(|s| format!("{} by {}, {}<, {}=0", s[0], self.who(i64::from(s[1])), s[2], s[3])).collect();
         self.note(what, &text);
         assert!(vals == rule, "{what}: values {vals:?}, the rule says {rule:?}\n{}", self.story());
     }
@@ -309,12 +285,7 @@ impl World {
         a.start_op(set, ops, timeout);
         self.note(a.name(), &format!("sleeps in {ops:?}"));
         if let Some(reply) = self.settle(a) {
-            panic!(
-                "{} should sleep in {ops:?} but returned {:?}\n{}",
-                a.name(),
-                reply.res(),
-                self.story()
-            );
+            panic!("{} should sleep in {ops:?} but returned {:?}\n{}", a.name(), reply.res(), self.story());
         }
     }
     /// Asserts that these still sleep.
@@ -330,10 +301,7 @@ impl World {
     /// Notes and asserts what a sleeper's call returned.
     #[track_caller]
     pub fn returns(&self, a: &Agent, rule: Res) {
-        let seen = a
-            .finish()
-            .unwrap_or_else(|| panic!("{} still sleeps\n{}", a.name(), self.story()))
-            .res();
+        let seen = a.finish().unwrap_or_else(|| panic!("{} still sleeps\n{}", a.name(), self.story())).res();
         self.check(&format!("{} returns", a.name()), seen, rule);
     }
 

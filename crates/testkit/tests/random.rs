@@ -16,12 +16,8 @@ fn main() {
     args.test_threads.get_or_insert(4);
     let kernel = kernel_has_semaphores();
     // The kernel against itself: the programs do the same each time, and reach what is to be compared.
-    let trials = [
-        ("kernel", Backend::Kernel),
-        ("engine", Backend::Engine),
-        ("preload", Backend::Preload),
-    ]
-    .map(|(name, backend)| Trial::test(format!("random::{name}"), move || compare(backend)).with_ignored_flag(!kernel));
+    let trials = [("kernel", Backend::Kernel), ("engine", Backend::Engine), ("preload", Backend::Preload)]
+        .map(|(name, backend)| Trial::test(format!("random::{name}"), move || compare(backend)).with_ignored_flag(!kernel));
     libtest_mimic::run(&args, trials.into()).exit();
 }
 
@@ -32,13 +28,7 @@ fn number(name: &str, default: u64) -> u64 {
 fn compare(backend: Backend) -> Result<(), Failed> {
     let cases = number("MANYWAY_RANDOM_CASES", 200);
     let first = number("MANYWAY_RANDOM_SEED", 1);
-    let stage = |backend| {
-        Stage::new(Setup {
-            backend,
-            as_user: false,
-            limits: None,
-        })
-    };
+    let stage = |backend| Stage::new(Setup { backend, as_user: false, limits: None });
     let mut oracle = stage(Backend::Kernel);
     let mut subject = stage(backend);
     let mut marks = Marks::new();

@@ -25,31 +25,17 @@ fn main() {
 /// docs/semantics.md names each scenario, and no test that does not exist.
 fn documented() -> Result<(), Failed> {
     let page = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/semantics.md"))?;
-    let named: BTreeSet<&str> = page
-        .split('`')
-        .filter(|s| (s.starts_with("rule_") || s.starts_with("fault_")) && !s.contains(':'))
-        .collect();
+    let named: BTreeSet<&str> =
+        page.split('`').filter(|s| (s.starts_with("rule_") || s.starts_with("fault_")) && !s.contains(':')).collect();
     let exist: BTreeSet<&str> = all().map(|s| s.name).collect();
     let wrong: Vec<_> = named.symmetric_difference(&exist).collect();
-    if wrong.is_empty() {
-        Ok(())
-    } else {
-        Err(format!("named or existing only: {wrong:?}").into())
-    }
+    if wrong.is_empty() { Ok(()) } else { Err(format!("named or existing only: {wrong:?}").into()) }
 }
 
 /// The backends and accounts a scenario is executed on.
 fn variants(s: &'static Scenario) -> impl Iterator<Item = (&'static str, Backend, bool)> {
-    let own = [
-        ("kernel", Backend::Kernel, false),
-        ("engine", Backend::Engine, false),
-        ("preload", Backend::Preload, false),
-    ];
-    let users = [
-        ("kernel_user", Backend::Kernel, true),
-        ("user", Backend::Engine, true),
-        ("preload_user", Backend::Preload, true),
-    ];
+    let own = [("kernel", Backend::Kernel, false), ("engine", Backend::Engine, false), ("preload", Backend::Preload, false)];
+    let users = [("kernel_user", Backend::Kernel, true), ("user", Backend::Engine, true), ("preload_user", Backend::Preload, true)];
     // One that takes root has no second form, and without root the first form is an ordinary user's already.
     let users = users.into_iter().filter(|_| running_as_root() && !s.root);
     own.into_iter().chain(users).filter(|(_, backend, _)| s.fits(*backend))
@@ -57,21 +43,11 @@ fn variants(s: &'static Scenario) -> impl Iterator<Item = (&'static str, Backend
 
 fn trial(s: &'static Scenario, name: &str, backend: Backend, as_user: bool, kernel: bool) -> Trial {
     let ignored = (backend == Backend::Kernel && !kernel) || (s.root && !running_as_root());
-    let setup = Setup {
-        backend,
-        as_user,
-        limits: s.limits,
-    };
+    let setup = Setup { backend, as_user, limits: s.limits };
     let run = move || {
         let seen = run(s, setup)?;
         if backend != Backend::Kernel && kernel && !s.differs {
-            let oracle = kernel_trace(
-                s,
-                Setup {
-                    backend: Backend::Kernel,
-                    ..setup
-                },
-            )?;
+            let oracle = kernel_trace(s, Setup { backend: Backend::Kernel, ..setup })?;
             if seen != oracle {
                 return Err(difference(&oracle, &seen).into());
             }
@@ -87,10 +63,7 @@ fn run(s: &Scenario, setup: Setup) -> Result<Vec<String>, Failed> {
     match catch_unwind(AssertUnwindSafe(|| (s.run)(&world))) {
         Ok(()) => Ok(world.into_trace()),
         Err(e) => {
-            let text = e
-                .downcast_ref::<String>()
-                .cloned()
-                .or_else(|| e.downcast_ref::<&str>().map(|s| (*s).to_owned()));
+            let text = e.downcast_ref::<String>().cloned().or_else(|| e.downcast_ref::<&str>().map(|s| (*s).to_owned()));
             Err(text.unwrap_or_else(|| "panicked".to_owned()).into())
         }
     }
@@ -101,12 +74,7 @@ fn kernel_trace(s: &Scenario, setup: Setup) -> Result<Vec<String>, Failed> {
     type Once = Arc<OnceLock<Result<Vec<String>, Failed>>>;
     static TRACES: OnceLock<Mutex<HashMap<(&'static str, bool), Once>>> = OnceLock::new();
     let traces = TRACES.get_or_init(Mutex::default);
-    let once = traces
-        .lock()
-        .expect("no panic while held")
-        .entry((s.name, setup.as_user))
-        .or_default()
-        .clone();
+    let once = traces.lock().expect("no panic while held").entry((s.name, setup.as_user)).or_default().clone();
     once.get_or_init(|| run(s, setup)).clone()
 }
 

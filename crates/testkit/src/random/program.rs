@@ -73,12 +73,7 @@ impl Program {
         let sets: Vec<usize> = (0..r.usize(1..=2)).map(|_| r.usize(1..=4)).collect();
         // Some programs are of simple operations only: their sleepers have queues of their own.
         let simple_only = r.u8(0..4) == 0;
-        let steps = (0..r.usize(8..=40))
-            .map(|_| Step {
-                who: r.usize(0..64),
-                act: act(&mut r, &sets, simple_only),
-            })
-            .collect();
+        let steps = (0..r.usize(8..=40)).map(|_| Step { who: r.usize(0..64), act: act(&mut r, &sets, simple_only) }).collect();
         Program { workers, sets, steps }
     }
 }
@@ -93,21 +88,10 @@ fn act(r: &mut Rng, sets: &[usize], simple_only: bool) -> Act {
                 1..3 => Timeout::Long,
                 _ => Timeout::None,
             };
-            Act::Op {
-                set,
-                ops: ops(r, n, simple_only),
-                timeout,
-            }
+            Act::Op { set, ops: ops(r, n, simple_only), timeout }
         }
-        69..77 => Act::SetVal {
-            set,
-            num: r.u16(0..n),
-            val: value(r),
-        },
-        77..80 => Act::SetAll {
-            set,
-            vals: [(); 4].map(|()| value(r)),
-        },
+        69..77 => Act::SetVal { set, num: r.u16(0..n), val: value(r) },
+        77..80 => Act::SetAll { set, vals: [(); 4].map(|()| value(r)) },
         80..81 => Act::Remove { set },
         81..86 => Act::Signal,
         86..91 => Act::Kill,
@@ -130,11 +114,7 @@ fn value(r: &mut Rng) -> u16 {
 }
 
 fn ops(r: &mut Rng, n: u16, simple_only: bool) -> Vec<Op> {
-    let len = if simple_only {
-        1
-    } else {
-        [1, 1, 1, 1, 2, 2, 2, 3, 4][r.usize(0..9)]
-    };
+    let len = if simple_only { 1 } else { [1, 1, 1, 1, 2, 2, 2, 3, 4][r.usize(0..9)] };
     (0..len).map(|_| op(r, n)).collect()
 }
 
@@ -149,7 +129,7 @@ fn op(r: &mut Rng, n: u16) -> Op {
         _ => i16::MIN,
     };
     let mut op = add(r.u16(0..n), by);
-    if r.u8(0..3) == 0 {
+    if r.u8(0..5) < 2 {
         op = op.undo();
     }
     if r.u8(0..8) == 0 {

@@ -56,18 +56,7 @@ impl Stage {
         let world = World::new(setup);
         let helper = world.worker("helper");
         let (marks, text) = Default::default();
-        Stage {
-            world,
-            workers: Vec::new(),
-            idle: Vec::new(),
-            helper,
-            sets: Vec::new(),
-            text,
-            marks,
-            wanted: 0,
-            born: 0,
-            clock: 0,
-        }
+        Stage { world, workers: Vec::new(), idle: Vec::new(), helper, sets: Vec::new(), text, marks, wanted: 0, born: 0, clock: 0 }
     }
 
     /// Carries out a program: what was seen after each step. Counts what happened in `marks`.
@@ -112,11 +101,7 @@ impl Stage {
             None => self.world.worker(&name),
         };
         agent.handle(libc::SIGUSR1, true);
-        Worker {
-            agent,
-            thread: false,
-            asleep: None,
-        }
+        Worker { agent, thread: false, asleep: None }
     }
 
     fn mark(&mut self, what: &'static str) {
@@ -125,9 +110,7 @@ impl Stage {
 
     /// Index of the `who`th worker that sleeps, or that does not.
     fn pick(&self, who: usize, asleep: bool) -> Option<usize> {
-        let fit: Vec<usize> = (0..self.workers.len())
-            .filter(|i| self.workers[*i].asleep.is_some() == asleep)
-            .collect();
+        let fit: Vec<usize> = (0..self.workers.len()).filter(|i| self.workers[*i].asleep.is_some() == asleep).collect();
         (!fit.is_empty()).then(|| fit[who % fit.len()])
     }
 
@@ -150,14 +133,10 @@ impl Stage {
             self.mark("three sleep");
         }
         for (set, snapshot) in self.sets.iter().zip(&after) {
-            let sems: Vec<String> = snapshot
-                .sems
-                .iter()
-                .map(|s| format!("{} by {} {}/{}", s[0], self.world.who(i64::from(s[1])), s[2], s[3]))
-                .collect();
+            let sems: Vec<String> =
+                snapshot.sems.iter().map(|s| format!("{} by {} {}/{}", s[0], self.world.who(i64::from(s[1])), s[2], s[3])).collect();
             let used = self.helper.stat(*set).is_ok_and(|s| s.otime != 0);
-            self.text
-                .push(format!("{}{}", sems.join(", "), if used { "" } else { " (unused)" }));
+            self.text.push(format!("{}{}", sems.join(", "), if used { "" } else { " (unused)" }));
         }
         self.text.join(" | ")
     }
@@ -206,7 +185,20 @@ impl Stage {
                 self.woken(i, reply.res());
                 self.settle("a signal serves")
             }
-            Act::Exit | Act::Exec | Act::Unshare | Act::Fork | Act::Thread | Act::ThreadExit => {
+            Act::ThreadExit => {
+                let threads: Vec<usize> =
+                    (0..self.workers.len()).filter(|i| self.workers[*i].thread && self.workers[*i].asleep.is_none()).collect();
+                if threads.is_empty() {
+                    return 0;
+                }
+                self.mark("thread exits");
+                let gone = self.workers.remove(threads[step.who % threads.len()]);
+                self.text.push(format!("{} ends", gone.agent.name()));
+                self.world.exit_thread(&gone.agent);
+                self.complete();
+                self.settle("a thread's end serves")
+            }
+            Act::Exit | Act::Exec | Act::Unshare | Act::Fork | Act::Thread => {
                 self.pick(step.who, false).map_or(0, |i| self.process_act(i, &step.act))
             }
         }
@@ -231,11 +223,7 @@ impl Stage {
                 agent.handle(libc::SIGUSR1, true);
                 // The process's other threads are gone.
                 self.workers.retain(|w| w.agent.pid() != agent.pid());
-                self.workers.push(Worker {
-                    agent,
-                    thread: false,
-                    asleep: None,
-                });
+                self.workers.push(Worker { agent, thread: false, asleep: None });
                 self.complete();
                 self.look();
                 self.settle("execve serves")
@@ -254,20 +242,8 @@ impl Stage {
                 let how = if thread { Clone::Thread } else { Clone::Fork };
                 self.text.push(format!("{me} makes {name} by {how:?}"));
                 let agent = self.world.clone(&agent, how, &name);
-                self.workers.push(Worker {
-                    agent,
-                    thread,
-                    asleep: None,
-                });
+                self.workers.push(Worker { agent, thread, asleep: None });
                 0
-            }
-            Act::ThreadExit if self.workers[i].thread => {
-                self.mark("thread exits");
-                self.text.push(format!("{me} ends"));
-                self.world.exit_thread(&agent);
-                self.workers.remove(i);
-                self.complete();
-                self.settle("a thread's end serves")
             }
             _ => 0,
         }
@@ -275,25 +251,15 @@ impl Stage {
 
     /// Who does what cannot sleep: a worker that is awake, or the helper.
     fn actor(&self, who: usize) -> Agent {
-        self.pick(who, false)
-            .map_or_else(|| self.helper.clone(), |i| self.workers[i].agent.clone())
+        self.pick(who, false).map_or_else(|| self.helper.clone(), |i| self.workers[i].agent.clone())
     }
 
     fn op(&mut self, who: usize, set: usize, ops: &[Op], timeout: Timeout) -> u32 {
         let set = set % self.sets.len();
         let s = self.sets[set];
-        let ops: Vec<Op> = ops
-            .iter()
-            .map(|o| Op {
-                num: o.num % s.n as u16,
-                ..*o
-            })
-            .collect();
-        let slept_on = self
-            .workers
-            .iter()
-            .filter_map(|w| w.asleep.as_ref())
-            .any(|a| a.set == set && a.ops.iter().any(|o| o.num == ops[0].num));
+        let ops: Vec<Op> = ops.iter().map(|o| Op { num: o.num % s.n as u16, ..*o }).collect();
+        let slept_on =
+            self.workers.iter().filter_map(|w| w.asleep.as_ref()).any(|a| a.set == set && a.ops.iter().any(|o| o.num == ops[0].num));
         let Some(i) = self.pick(who, false) else {
             let ops: Vec<Op> = ops.into_iter().map(Op::nowait).collect();
             let ret = self.helper.op(s, &ops);
@@ -324,11 +290,7 @@ impl Stage {
                 _ => "complex sleeps",
             });
             self.clock += 1;
-            self.workers[i].asleep = Some(Asleep {
-                since: self.clock,
-                ops,
-                set,
-            });
+            self.workers[i].asleep = Some(Asleep { since: self.clock, ops, set });
             return 0;
         };
         self.text.push(format!("{} {set}{ops:?}: {:?}", agent.name(), reply.res()));

@@ -39,11 +39,7 @@ fn rule_01_order_of_checks(w: &World) {
     w.check("500 operations", a.op(s, &[zero(0); 500]), DONE);
     w.check("id −1, semaphore out of range", a.op(bad_id, &[dec(9, 1)]), EINVAL);
     w.check("unknown id, semaphore out of range", a.op(gone, &[dec(9, 1)]), EINVAL);
-    w.check(
-        "bad timeout, semaphore out of range",
-        a.timed_op(s, &[dec(9, 1)], (-1, 0)).res(),
-        EINVAL,
-    );
+    w.check("bad timeout, semaphore out of range", a.timed_op(s, &[dec(9, 1)], (-1, 0)).res(), EINVAL);
     w.check("semaphore out of range", a.op(s, &[dec(2, 1)]), EFBIG);
     w.check("it is an error also after a blocking one", a.op(s, &[dec(0, 1), dec(2, 1)]), EFBIG);
     w.values("nothing changed", s, &[0, 0]);
@@ -61,16 +57,8 @@ fn rule_01_bad_pointers(w: &World) {
     w.check("bad pointer before id −1", raw(-1, Pointer::Unmapped, 1, None), EFAULT);
     w.check("bad pointer before unknown id", raw(i32::MAX, Pointer::Unmapped, 2, None), EFAULT);
     w.check("bad timeout pointer", raw(s.id, Pointer::Valid, 1, Some(Pointer::Unmapped)), EFAULT);
-    w.check(
-        "bad timeout pointer before id −1",
-        raw(-1, Pointer::Valid, 1, Some(Pointer::Unmapped)),
-        EFAULT,
-    );
-    w.check(
-        "bad timeout pointer before too many",
-        raw(s.id, Pointer::Valid, 501, Some(Pointer::Unmapped)),
-        EFAULT,
-    );
+    w.check("bad timeout pointer before id −1", raw(-1, Pointer::Valid, 1, Some(Pointer::Unmapped)), EFAULT);
+    w.check("bad timeout pointer before too many", raw(s.id, Pointer::Valid, 501, Some(Pointer::Unmapped)), EFAULT);
     w.check("no timeout", raw(s.id, Pointer::Valid, 1, Some(Pointer::Null)), DONE);
     w.check("however many", raw(s.id, Pointer::Valid, usize::MAX, None), E2BIG);
 }
@@ -88,16 +76,8 @@ fn rule_02_bad_timeout(w: &World) {
     let [a] = w.workers(["A"]);
     let s = w.set(&a, 1);
     for timeout in [(-1, 0), (0, -1), (0, 1_000_000_000), (i64::MIN, 0), (1, i64::MAX)] {
-        w.check(
-            &format!("{timeout:?}, could proceed"),
-            a.timed_op(s, &[inc(0, 1)], timeout).res(),
-            EINVAL,
-        );
-        w.check(
-            &format!("{timeout:?}, would block"),
-            a.timed_op(s, &[dec(0, 1)], timeout).res(),
-            EINVAL,
-        );
+        w.check(&format!("{timeout:?}, could proceed"), a.timed_op(s, &[inc(0, 1)], timeout).res(), EINVAL);
+        w.check(&format!("{timeout:?}, would block"), a.timed_op(s, &[dec(0, 1)], timeout).res(), EINVAL);
     }
     w.values("nothing done", s, &[0]);
 }
@@ -116,11 +96,7 @@ fn rule_02_far_timeout_sleeps(w: &World) {
     let [a, b] = w.workers(["A", "B"]);
     let s = w.set(&a, 1);
     let ops = vec![dec(0, 1)];
-    a.start(Command::Op {
-        id: s.id,
-        ops,
-        timeout: Some((i64::MAX, 999_999_999)),
-    });
+    a.start(Command::Op { id: s.id, ops, timeout: Some((i64::MAX, 999_999_999)) });
     super::until("A sleeps", || b.getncnt(s, 0) == Ok(1));
     w.check("release", b.op(s, &[inc(0, 1)]), DONE);
     w.returns(&a, DONE);
@@ -185,11 +161,7 @@ fn rule_05_all_or_nothing(w: &World) {
     let s = w.set_of(&b, &[5, 5, 0]);
     let ops = [dec(0, 1).undo(), inc(1, 1).undo(), dec(2, 1).nowait()];
     w.check("the last cannot", a.op(s, &ops), EAGAIN);
-    w.check(
-        "the last overflows",
-        a.op(s, &[dec(0, 1).undo(), inc(1, 1), inc(2, SEMVMX as i16), inc(2, 1)]),
-        ERANGE,
-    );
+    w.check("the last overflows", a.op(s, &[dec(0, 1).undo(), inc(1, 1), inc(2, SEMVMX as i16), inc(2, 1)]), ERANGE);
     w.values("nothing changed, B was the last everywhere", s, &[5, 5, 0]);
     w.check("pid", w.who(a.getpid(s, 0).unwrap_or(-1)), "B".to_owned());
     w.exit(&a);
@@ -199,20 +171,10 @@ fn rule_05_all_or_nothing(w: &World) {
 fn rule_05_no_intermediate_value(w: &World) {
     let [a, b, c] = w.workers(["A", "B", "C"]);
     let s = w.set_of(&a, &[5000, 5000]);
-    let repeat = |ops| Command::Repeat {
-        id: s.id,
-        ops,
-        times: 5000,
-    };
+    let repeat = |ops| Command::Repeat { id: s.id, ops, times: 5000 };
     a.start(repeat(vec![dec(0, 1), inc(1, 1)]));
     b.start(repeat(vec![dec(1, 1), inc(0, 1)]));
-    let seen = c
-        .call(Command::SumRange {
-            id: s.id,
-            n: 2,
-            times: 5000,
-        })
-        .out;
+    let seen = c.call(Command::SumRange { id: s.id, n: 2, times: 5000 }).out;
     w.check("sums seen", seen, Out::Range(10_000, 10_000));
     w.check("A", a.finish().expect("ends").res(), Ok(5000));
     w.check("B", b.finish().expect("ends").res(), Ok(5000));
@@ -261,11 +223,7 @@ fn rule_09_least_sem_op(w: &World) {
     let [a, b] = w.workers(["A", "B"]);
     let s = w.set_of(&a, &[SEMVMX as u16]);
     w.check("−32768 never fits", b.op(s, &[add(0, i16::MIN).nowait()]), EAGAIN);
-    w.check(
-        "nor does −1 −32767 −1",
-        b.op(s, &[dec(0, 1), dec(0, SEMVMX as i16).nowait()]),
-        EAGAIN,
-    );
+    w.check("nor does −1 −32767 −1", b.op(s, &[dec(0, 1), dec(0, SEMVMX as i16).nowait()]), EAGAIN);
     w.sleeps(&a, s, &[add(0, i16::MIN)]);
     w.counts("it counts", s, &[(1, 0)]);
     w.check("with undo too", b.op(s, &[add(0, i16::MIN).undo().nowait()]), EAGAIN);

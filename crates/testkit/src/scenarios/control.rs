@@ -146,10 +146,7 @@ fn rule_26_parts_of_an_id(w: &World) {
     w.check("the index goes up by one", steps > 290, true);
     w.check("and begins again", turns >= 1, true);
     w.check("a set keeps its index", a.stat(kept).is_ok(), true);
-    let wrong = Set {
-        id: kept.id ^ (1 << 15),
-        n: 1,
-    };
+    let wrong = Set { id: kept.id ^ (1 << 15), n: 1 };
     w.check("another sequence number", a.op(wrong, &[inc(0, 1)]), EINVAL);
     w.check("in semctl too", a.getval(wrong, 0), EINVAL);
 }
@@ -188,22 +185,11 @@ fn rule_28_removal_under_use(w: &World) {
     let [a, b, c] = w.workers(["A", "B", "C"]);
     for round in 0..100 {
         let s = w.set_of(&c, &[1, 1]);
-        for (x, ops) in [
-            (&a, vec![dec(0, 1), inc(0, 1)]),
-            (&b, vec![dec(0, 1).undo(), dec(1, 1), inc(0, 1).undo(), inc(1, 1)]),
-        ] {
-            x.start(Command::Repeat {
-                id: s.id,
-                ops,
-                times: u32::MAX,
-            });
+        for (x, ops) in [(&a, vec![dec(0, 1), inc(0, 1)]), (&b, vec![dec(0, 1).undo(), dec(1, 1), inc(0, 1).undo(), inc(1, 1)])] {
+            x.start(Command::Repeat { id: s.id, ops, times: u32::MAX });
         }
         if round % 2 == 0 {
-            let _ = c.call(Command::Repeat {
-                id: s.id,
-                ops: vec![inc(0, 1), dec(0, 1)],
-                times: 20,
-            });
+            let _ = c.call(Command::Repeat { id: s.id, ops: vec![inc(0, 1), dec(0, 1)], times: 20 });
         }
         assert_eq!(c.remove(s), DONE);
         let t = w.set_of(&c, &[5, 5]);
@@ -283,11 +269,7 @@ fn rule_42_bad_pointers(w: &World) {
         w.check("unknown id first", raw(i32::MAX, cmd, Pointer::Unmapped), EINVAL);
     }
     w.check("IPC_SET: id −1 first", raw(-1, IPC_SET, Pointer::Unmapped), EINVAL);
-    w.check(
-        "IPC_SET: pointer before an unknown id",
-        raw(i32::MAX, IPC_SET, Pointer::Unmapped),
-        EFAULT,
-    );
+    w.check("IPC_SET: pointer before an unknown id", raw(i32::MAX, IPC_SET, Pointer::Unmapped), EFAULT);
     w.values("unchanged", s, &[1, 2]);
 }
 
@@ -311,11 +293,7 @@ fn rule_54_a_new_set(w: &World) {
     let stat = a.stat(s).expect("own set");
     let (uid, gid) = w.user();
     w.check("key, mode, number", (stat.key == key, stat.mode, stat.nsems), (true, 0o642, 3));
-    w.check(
-        "owner and creator",
-        (stat.uid, stat.gid, stat.cuid, stat.cgid) == (uid, gid, uid, gid),
-        true,
-    );
+    w.check("owner and creator", (stat.uid, stat.gid, stat.cuid, stat.cgid) == (uid, gid, uid, gid), true);
     w.check("no operation yet", stat.otime, 0);
     w.check("made now", (before..=after).contains(&stat.ctime), true);
 }
@@ -328,9 +306,6 @@ fn rule_55_keys_are_whole(w: &World) {
     for (i, s) in sets.iter().enumerate() {
         w.check("value", a.setval(*s, 0, i as i32), DONE);
     }
-    let seen: Vec<_> = keys
-        .iter()
-        .map(|k| a.get(*k, 0, 0).map(|id| a.getval(Set { id: id as i32, n: 1 }, 0)))
-        .collect();
+    let seen: Vec<_> = keys.iter().map(|k| a.get(*k, 0, 0).map(|id| a.getval(Set { id: id as i32, n: 1 }, 0))).collect();
     w.check("each is its own", seen, (0..keys.len()).map(|i| Ok(Ok(i as i64))).collect());
 }

@@ -7,17 +7,11 @@ use crate::protocol::{Command, dec, inc, zero};
 use crate::world::World;
 
 pub const ALL: &[Scenario] = &[
-    scenario(
-        "fault_undo_matched_on_set_or_semaphore_alone",
-        fault_undo_matched_on_set_or_semaphore_alone,
-    ),
+    scenario("fault_undo_matched_on_set_or_semaphore_alone", fault_undo_matched_on_set_or_semaphore_alone),
     scenario("fault_long_sleep_ends_as_eintr", fault_long_sleep_ends_as_eintr),
     scenario("fault_woken_waiter_goes_to_the_tail", fault_woken_waiter_goes_to_the_tail),
     scenario("fault_simple_slips_past_complex", fault_simple_slips_past_complex),
-    scenario(
-        "fault_zero_sleeper_missed_by_single_decrement",
-        fault_zero_sleeper_missed_by_single_decrement,
-    ),
+    scenario("fault_zero_sleeper_missed_by_single_decrement", fault_zero_sleeper_missed_by_single_decrement),
     scenario("fault_dead_owner_under_load", fault_dead_owner_under_load),
     scenario("fault_set_visible_before_it_is_ready", fault_set_visible_before_it_is_ready),
     scenario("fault_sleepers_record_reused", fault_sleepers_record_reused),
@@ -101,11 +95,7 @@ fn fault_dead_owner_under_load(w: &World) {
         let a = w.worker("A");
         a.start(Command::Repeat {
             id: s.id,
-            ops: if round % 2 == 0 {
-                vec![dec(0, 1).undo()]
-            } else {
-                vec![dec(0, 1).undo(), inc(1, 1).undo()]
-            },
+            ops: if round % 2 == 0 { vec![dec(0, 1).undo()] } else { vec![dec(0, 1).undo(), inc(1, 1).undo()] },
             times: 3,
         });
         a.finish().expect("ends");
@@ -126,17 +116,10 @@ fn fault_set_visible_before_it_is_ready(w: &World) {
     let [a, b] = w.workers(["A", "B"]);
     let key = w.key();
     for _ in 0..100 {
-        b.start(Command::Get {
-            key,
-            nsems: 4,
-            flags: manyway_sem::abi::IPC_CREAT | 0o600,
-        });
+        b.start(Command::Get { key, nsems: 4, flags: manyway_sem::abi::IPC_CREAT | 0o600 });
         let id = a.get(key, 4, manyway_sem::abi::IPC_CREAT | 0o600);
         assert_eq!(b.finish().expect("ends").res(), id, "both get the same set");
-        let s = crate::Set {
-            id: id.expect("a set") as i32,
-            n: 4,
-        };
+        let s = crate::Set { id: id.expect("a set") as i32, n: 4 };
         assert_eq!(a.op(s, &[zero(0), zero(3), inc(3, 1)]), DONE);
         assert_eq!(b.get_all(s), Ok(vec![0, 0, 0, 1]));
         assert_eq!(a.remove(s), DONE);
@@ -171,16 +154,8 @@ fn fault_lost_wake_ups(w: &World) {
     let [a, b] = w.workers(["A", "B"]);
     let s = w.set_of(&a, &[0, 0]);
     // Each releases the other: one lost wake-up and both sleep for ever.
-    a.start(Command::Repeat {
-        id: s.id,
-        ops: vec![dec(0, 1), inc(1, 1)],
-        times: 3000,
-    });
-    b.start(Command::Repeat {
-        id: s.id,
-        ops: vec![dec(1, 1), inc(0, 1)],
-        times: 3000,
-    });
+    a.start(Command::Repeat { id: s.id, ops: vec![dec(0, 1), inc(1, 1)], times: 3000 });
+    b.start(Command::Repeat { id: s.id, ops: vec![dec(1, 1), inc(0, 1)], times: 3000 });
     let c = w.worker("C");
     w.check("begin", c.op(s, &[inc(0, 1)]), DONE);
     w.check("A", a.finish().map(|r| r.res()), Some(Ok(3000)));
@@ -189,12 +164,7 @@ fn fault_lost_wake_ups(w: &World) {
     // The same by simple operations.
     w.check("none", c.set_all(s, &[0, 0]), DONE);
     for (x, from, to) in [(&a, 0, 1), (&b, 1, 0)] {
-        x.start(Command::PingPong {
-            id: s.id,
-            from,
-            to,
-            times: 3000,
-        });
+        x.start(Command::PingPong { id: s.id, from, to, times: 3000 });
     }
     w.check("begin", c.op(s, &[inc(0, 1)]), DONE);
     w.check("A", a.finish().map(|r| r.res()), Some(Ok(3000)));

@@ -41,11 +41,7 @@ impl Scenario {
         Scenario { root: true, ..self }
     }
     const fn limits(self, limits: [u32; 4]) -> Scenario {
-        Scenario {
-            limits: Some(limits),
-            root: true,
-            ..self
-        }
+        Scenario { limits: Some(limits), root: true, ..self }
     }
     const fn differs(self) -> Scenario {
         Scenario { differs: true, ..self }
@@ -57,30 +53,12 @@ impl Scenario {
 }
 
 const fn scenario(name: &'static str, run: fn(&World)) -> Scenario {
-    Scenario {
-        name,
-        run,
-        c_only: false,
-        root: false,
-        limits: None,
-        differs: false,
-    }
+    Scenario { name, run, c_only: false, root: false, limits: None, differs: false }
 }
 
 /// Every scenario.
 pub fn all() -> impl Iterator<Item = &'static Scenario> {
-    [
-        args::ALL,
-        undo::ALL,
-        perm::ALL,
-        control::ALL,
-        order::ALL,
-        times::ALL,
-        status::ALL,
-        faults::ALL,
-    ]
-    .into_iter()
-    .flatten()
+    [args::ALL, undo::ALL, perm::ALL, control::ALL, order::ALL, times::ALL, status::ALL, faults::ALL].into_iter().flatten()
 }
 
 const DONE: Res = Ok(0);

@@ -7,10 +7,7 @@ use crate::world::World;
 pub const ALL: &[Scenario] = &[
     scenario("rule_29_newcomer_overtakes", rule_29_newcomer_overtakes),
     scenario("rule_29_released_unit_is_the_sleepers", rule_29_released_unit_is_the_sleepers),
-    scenario(
-        "rule_29_sleepers_are_first_come_first_served",
-        rule_29_sleepers_are_first_come_first_served,
-    ),
+    scenario("rule_29_sleepers_are_first_come_first_served", rule_29_sleepers_are_first_come_first_served),
     scenario("rule_30_small_overtakes_large", rule_30_small_overtakes_large),
     scenario("rule_30_scan_goes_on", rule_30_scan_goes_on),
     scenario("rule_31_one_queue_while_complex_sleep", rule_31_one_queue_while_complex_sleep),
@@ -29,15 +26,9 @@ pub const ALL: &[Scenario] = &[
     scenario("rule_37_counts_of_mixed_operations", rule_37_counts_of_mixed_operations),
     scenario("rule_37_counts_of_zero_only_calls", rule_37_counts_of_zero_only_calls),
     scenario("rule_56_setval_wakes", rule_56_setval_wakes),
-    scenario(
-        "rule_57_a_sleeper_that_leaves_unblocks_nobody",
-        rule_57_a_sleeper_that_leaves_unblocks_nobody,
-    ),
+    scenario("rule_57_a_sleeper_that_leaves_unblocks_nobody", rule_57_a_sleeper_that_leaves_unblocks_nobody),
     scenario("rule_58_zero_sleepers_all_wake", rule_58_zero_sleepers_all_wake),
-    scenario(
-        "rule_59_threads_are_sleepers_of_their_own",
-        rule_59_threads_are_sleepers_of_their_own,
-    ),
+    scenario("rule_59_threads_are_sleepers_of_their_own", rule_59_threads_are_sleepers_of_their_own),
 ];
 
 fn rule_29_newcomer_overtakes(w: &World) {

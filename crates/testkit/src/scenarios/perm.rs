@@ -40,12 +40,7 @@ fn access(a: &Agent, s: Set) -> (bool, bool) {
 fn rule_19_write_for_any_change(w: &World) {
     let [a, b, _] = users(w);
     let s = w.set(&a, 2);
-    for (mode, write, read) in [
-        (0o600, false, false),
-        (0o602, true, false),
-        (0o604, false, true),
-        (0o606, true, true),
-    ] {
+    for (mode, write, read) in [(0o600, false, false), (0o602, true, false), (0o604, false, true), (0o606, true, true)] {
         w.check(&format!("mode {mode:o}"), a.set_perm(s, ALICE, ALICE, mode), DONE);
         w.check("zero only", b.op(s, &[zero(0), zero(1)]), if read { DONE } else { EACCES });
         let change = if write { DONE } else { EACCES };
@@ -154,24 +149,8 @@ fn rule_51_permission_of_commands(w: &World) {
         w.check("GETZCNT", num(b.getzcnt(s, 0)), read);
         w.check("GETALL", b.get_all(s).map(|_| 0), read);
         w.check("IPC_STAT", b.stat(s).map(|_| 0), read);
-        w.check(
-            "SEM_STAT",
-            b.stat_by(Command::StatIndex {
-                index: s.id & 0x7fff,
-                any: false,
-            })
-            .map(|_| 0),
-            read,
-        );
-        w.check(
-            "SEM_STAT_ANY",
-            b.stat_by(Command::StatIndex {
-                index: s.id & 0x7fff,
-                any: true,
-            })
-            .map(|_| 0),
-            DONE,
-        );
+        w.check("SEM_STAT", b.stat_by(Command::StatIndex { index: s.id & 0x7fff, any: false }).map(|_| 0), read);
+        w.check("SEM_STAT_ANY", b.stat_by(Command::StatIndex { index: s.id & 0x7fff, any: true }).map(|_| 0), DONE);
         w.check("SETVAL", b.setval(s, 0, 0), write);
         w.check("SETALL", b.set_all(s, &[0]), write);
         w.check("semget for nothing", b.get(w.key(), 1, 0).map(|_| 0), DONE);
@@ -206,9 +185,5 @@ fn rule_53_users_change(w: &World) {
     w.check("he", b.remove(s), DONE);
     let t = w.set(&b, 1);
     let stat = b.stat(t).expect("own set");
-    w.check(
-        "what he makes is his",
-        (stat.uid, stat.gid, stat.cuid, stat.cgid),
-        (BOB, BOB, BOB, BOB),
-    );
+    w.check("what he makes is his", (stat.uid, stat.gid, stat.cuid, stat.cgid), (BOB, BOB, BOB, BOB));
 }

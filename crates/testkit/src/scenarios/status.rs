@@ -19,14 +19,8 @@ pub const ALL: &[Scenario] = &[
     scenario("rule_43_status_by_index", rule_43_status_by_index),
     scenario("rule_43_status_by_index_of_free_slots", rule_43_status_by_index_of_free_slots).limits([100, 1000, 100, 200]),
     scenario("rule_43_info", rule_43_info).limits([100, 1000, 100, 200]),
-    scenario("rule_44_proc_sysvipc_sem", rule_44_proc_sysvipc_sem)
-        .c_only()
-        .differs()
-        .limits([100, 1000, 100, 200]),
-    scenario("rule_44_proc_sys_kernel_sem", rule_44_proc_sys_kernel_sem)
-        .c_only()
-        .differs()
-        .limits([101, 1002, 103, 204]),
+    scenario("rule_44_proc_sysvipc_sem", rule_44_proc_sysvipc_sem).c_only().differs().limits([100, 1000, 100, 200]),
+    scenario("rule_44_proc_sys_kernel_sem", rule_44_proc_sys_kernel_sem).c_only().differs().limits([101, 1002, 103, 204]),
     scenario("rule_45_ipc_64", rule_45_ipc_64).c_only(),
     scenario("rule_63_status_changes_nothing", rule_63_status_changes_nothing),
 ];
@@ -115,28 +109,12 @@ fn rule_40_otime_of_operations(w: &World) {
     w.check("0 until then", a.stat(s).map(|x| x.otime), Ok(0));
     w.check("failed", a.op(s, &[dec(0, 1).nowait()]), EAGAIN);
     w.check("0 still", a.stat(s).map(|x| x.otime), Ok(0));
-    w.check(
-        "zero operation",
-        moves(&a, s, || assert_eq!(a.op(s, &[zero(0)]), DONE)),
-        (true, false),
-    );
+    w.check("zero operation", moves(&a, s, || assert_eq!(a.op(s, &[zero(0)]), DONE)), (true, false));
     w.check("release", moves(&a, s, || assert_eq!(a.op(s, &[inc(1, 1)]), DONE)), (true, false));
-    w.check(
-        "the other semaphore",
-        moves(&a, s, || assert_eq!(a.op(s, &[inc(0, 2), dec(0, 1)]), DONE)),
-        (true, false),
-    );
-    w.check(
-        "failed",
-        moves(&a, s, || assert_eq!(a.op(s, &[dec(0, 2).nowait()]), EAGAIN)),
-        (false, false),
-    );
+    w.check("the other semaphore", moves(&a, s, || assert_eq!(a.op(s, &[inc(0, 2), dec(0, 1)]), DONE)), (true, false));
+    w.check("failed", moves(&a, s, || assert_eq!(a.op(s, &[dec(0, 2).nowait()]), EAGAIN)), (false, false));
     w.sleeps(&b, s, &[dec(0, 5)]);
-    w.check(
-        "a sleeper is completed",
-        moves(&a, s, || assert_eq!(a.op(s, &[inc(0, 4)]), DONE)),
-        (true, false),
-    );
+    w.check("a sleeper is completed", moves(&a, s, || assert_eq!(a.op(s, &[inc(0, 4)]), DONE)), (true, false));
     w.returns(&b, DONE);
 }
 
@@ -164,11 +142,7 @@ fn rule_41_ctime(w: &World) {
     let (uid, gid) = w.user();
     w.check("SETVAL", moves(&a, s, || assert_eq!(a.setval(s, 0, 5), DONE)), (false, true));
     w.check("SETALL", moves(&a, s, || assert_eq!(a.set_all(s, &[5, 5]), DONE)), (false, true));
-    w.check(
-        "IPC_SET",
-        moves(&a, s, || assert_eq!(a.set_perm(s, uid, gid, 0o600), DONE)),
-        (false, true),
-    );
+    w.check("IPC_SET", moves(&a, s, || assert_eq!(a.set_perm(s, uid, gid, 0o600), DONE)), (false, true));
     w.check("semop", moves(&a, s, || assert_eq!(a.op(s, &[dec(0, 1)]), DONE)), (true, false));
     w.check("looking", moves(&a, s, || assert_eq!(a.get_all(s), Ok(vec![4, 5]))), (false, false));
 }
@@ -215,12 +189,7 @@ fn rule_43_info(w: &World) {
     let sets = [3, 5, 7, 9].map(|n| w.set(&a, n));
     let index = |s: Set| i64::from(s.id & 0x7fff);
     let used = |sets, sems, of: Set| {
-        (
-            a.info(true).0 == index(of),
-            a.info(false).0 == index(of),
-            a.info(true).1.sets == sets,
-            a.info(true).1.sems == sems,
-        )
+        (a.info(true).0 == index(of), a.info(false).0 == index(of), a.info(true).1.sets == sets, a.info(true).1.sems == sems)
     };
     w.check("four sets", used(4, 24, sets[3]), (true, true, true, true));
     w.check("one of the middle goes", a.remove(sets[1]), DONE);
@@ -248,17 +217,10 @@ fn rule_44_proc_sysvipc_sem(w: &World) {
     let line = |set: Set| {
         let x = a.stat(set).expect("own set");
         let (key, id, mode, n, o, c) = (x.key, set.id, x.mode, x.nsems, x.otime, x.ctime);
-        format!(
-            "{key:10} {id:10}  {mode:4o} {n:10} {:5} {:5} {:5} {:5} {o:10} {c:10}",
-            x.uid, x.gid, x.cuid, x.cgid
-        )
+        format!("{key:10} {id:10}  {mode:4o} {n:10} {:5} {:5} {:5} {:5} {o:10} {c:10}", x.uid, x.gid, x.cuid, x.cgid)
     };
     if !w.is_kernel() {
-        return w.check(
-            "the kernel's file",
-            (text.contains(&line(s)), text.contains(&line(t))),
-            (false, false),
-        );
+        return w.check("the kernel's file", (text.contains(&line(s)), text.contains(&line(t))), (false, false));
     }
     let head = "       key      semid perms      nsems   uid   gid  cuid  cgid      otime      ctime";
     let lines: Vec<&str> = text.lines().collect();
@@ -274,27 +236,13 @@ fn rule_44_proc_sys_kernel_sem(w: &World) {
     let limits = read(&a, "/proc/sys/kernel/sem") == "101\t1002\t103\t204\n";
     w.check("limits", limits, w.is_kernel());
     let (_, info) = a.info(false);
-    w.check(
-        "limits by IPC_INFO",
-        (info.msl, info.mns, info.opm, info.mni),
-        (101, 1002, 103, 204),
-    );
+    w.check("limits by IPC_INFO", (info.msl, info.mns, info.opm, info.mni), (101, 1002, 103, 204));
 }
 
 fn rule_45_ipc_64(w: &World) {
     let [a] = w.workers(["A"]);
     let s = w.set(&a, 1);
-    w.check(
-        "SETVAL | IPC_64",
-        a.call(Command::RawCtl {
-            id: s.id,
-            num: 0,
-            cmd: SETVAL | 0x100,
-            arg: crate::Pointer::Null,
-        })
-        .res(),
-        EINVAL,
-    );
+    w.check("SETVAL | IPC_64", a.call(Command::RawCtl { id: s.id, num: 0, cmd: SETVAL | 0x100, arg: crate::Pointer::Null }).res(), EINVAL);
     w.check("GETVAL | IPC_64", a.ctl(s.id, 0, GETVAL | 0x100, 0), EINVAL);
     w.check("GETVAL", a.ctl(s.id, 0, GETVAL, 0), DONE);
 }
@@ -309,14 +257,6 @@ fn rule_63_status_changes_nothing(w: &World) {
     for n in 0..2 {
         let _ = (b.getval(s, n), b.getpid(s, n), b.getncnt(s, n), b.getzcnt(s, n));
     }
-    let _ = (
-        b.get_all(s),
-        b.stat(s),
-        b.stat_by(Command::StatIndex {
-            index: id & 0x7fff,
-            any: false,
-        }),
-        b.info(true),
-    );
+    let _ = (b.get_all(s), b.stat(s), b.stat_by(Command::StatIndex { index: id & 0x7fff, any: false }), b.info(true));
     w.check("same status", (a.stat(s), w.snapshot(s)) == before, true);
 }

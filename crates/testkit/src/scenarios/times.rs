@@ -45,11 +45,7 @@ fn rule_36_result_beats_timeout(w: &World) {
             DONE => taken += 1,
             EAGAIN => {
                 timed_out += 1;
-                assert_eq!(
-                    b.op(s, &[dec(0, 1).nowait()]),
-                    DONE,
-                    "the unit of a call that timed out is still there"
-                );
+                assert_eq!(b.op(s, &[dec(0, 1).nowait()]), DONE, "the unit of a call that timed out is still there");
             }
             other => panic!("{other:?}"),
         }
@@ -161,13 +157,7 @@ fn rule_60_the_handler_finds_the_call_over(w: &World) {
     let s = w.set(&b, 2);
     // The handler takes [1], without waiting, and then releases the very semaphore that the call waited for.
     for (then, restart) in [(inc(1, 1), false), (inc(0, 1), true)] {
-        a.call(Command::Handle {
-            signal: libc::SIGUSR1,
-            restart,
-            then: Some((s.id, then)),
-        })
-        .res()
-        .expect("a handler");
+        a.call(Command::Handle { signal: libc::SIGUSR1, restart, then: Some((s.id, then)) }).res().expect("a handler");
         w.sleeps(&a, s, &[dec(0, 1)]);
         a.signal(libc::SIGUSR1);
         w.returns(&a, EINTR);

@@ -25,9 +25,7 @@ pub const ALL: &[Scenario] = &[
     scenario("rule_15_undo_of_a_granted_sleeper", rule_15_undo_of_a_granted_sleeper),
     scenario("rule_16_threads_share", rule_16_threads_share),
     scenario("rule_16_leader_exits_first", rule_16_leader_exits_first),
-    scenario("rule_16_processes_that_share", rule_16_processes_that_share)
-        .c_only()
-        .differs(),
+    scenario("rule_16_processes_that_share", rule_16_processes_that_share).c_only().differs(),
     scenario("rule_17_fork_starts_empty", rule_17_fork_starts_empty),
     scenario("rule_17_exec_keeps", rule_17_exec_keeps),
     scenario("rule_17_exec_into_another_image", rule_17_exec_into_another_image).c_only(),
@@ -121,16 +119,8 @@ fn rule_12_removal_drops(w: &World) {
 fn rule_13_exit_clamps(w: &World) {
     let [a, b] = w.workers(["A", "B"]);
     let s = w.set_of(&b, &[0, 5, 5]);
-    w.check(
-        "give 3, take 2, take 1",
-        a.op(s, &[inc(0, 3).undo(), dec(1, 2).undo(), dec(2, 1).undo()]),
-        DONE,
-    );
-    w.check(
-        "B takes 2 and fills up",
-        b.op(s, &[dec(0, 2), inc(1, SEMVMX as i16 - 3), inc(2, 1)]),
-        DONE,
-    );
+    w.check("give 3, take 2, take 1", a.op(s, &[inc(0, 3).undo(), dec(1, 2).undo(), dec(2, 1).undo()]), DONE);
+    w.check("B takes 2 and fills up", b.op(s, &[dec(0, 2), inc(1, SEMVMX as i16 - 3), inc(2, 1)]), DONE);
     w.values("before", s, &[1, SEMVMX, 5]);
     w.exit(&a);
     w.values("not under 0, not over 32767, others as usual", s, &[0, SEMVMX, 6]);
@@ -167,11 +157,7 @@ fn rule_13_exit_covers_many_sets(w: &World) {
     for (i, s) in sets.iter().enumerate() {
         assert_eq!(a.op(*s, &[dec((i % 3) as u16, 2).undo()]), DONE);
     }
-    w.check(
-        "half of them go",
-        sets.iter().step_by(2).map(|s| b.remove(*s)).all(|r| r == DONE),
-        true,
-    );
+    w.check("half of them go", sets.iter().step_by(2).map(|s| b.remove(*s)).all(|r| r == DONE), true);
     w.kill(&a);
     for s in sets.iter().skip(1).step_by(2) {
         w.values("given back", *s, &[3; 3]);
@@ -196,22 +182,14 @@ fn rule_14_exit_sets_otime(w: &World) {
     let s = w.set_of(&b, &[5]);
     let t = w.set_of(&b, &[5]);
     w.check("take", a.op(s, &[dec(0, 1).undo()]), DONE);
-    w.check(
-        "take and give: its adjustment is 0",
-        a.op(t, &[dec(0, 1).undo(), inc(0, 1).undo()]),
-        DONE,
-    );
+    w.check("take and give: its adjustment is 0", a.op(t, &[dec(0, 1).undo(), inc(0, 1).undo()]), DONE);
     let before = [s, t].map(|x| b.stat(x).expect("own set"));
     let latest = before.iter().map(|x| x.otime.max(x.ctime)).max().unwrap_or(0);
     until("the next second", || b.now() > latest);
     w.exit(&a);
     w.values("given back", s, &[5]);
     let after = [s, t].map(|x| b.stat(x).expect("own set"));
-    w.check(
-        "sem_otime of its sets is later",
-        [0, 1].map(|i| after[i].otime > latest),
-        [true, true],
-    );
+    w.check("sem_otime of its sets is later", [0, 1].map(|i| after[i].otime > latest), [true, true]);
     w.check("sem_ctime is not", [0, 1].map(|i| after[i].ctime == before[i].ctime), [true, true]);
 }
 
@@ -396,11 +374,7 @@ fn rule_49_interrupted_call_leaves_no_undo(w: &World) {
     w.sleeps(&a, s, &[dec(0, 1).undo(), dec(1, 1).undo()]);
     a.signal(libc::SIGUSR1);
     w.returns(&a, EINTR);
-    w.check(
-        "timed",
-        a.timed_op(s, &[dec(0, 1).undo(), dec(1, 1).undo()], (0, 1_000_000)).res(),
-        EAGAIN,
-    );
+    w.check("timed", a.timed_op(s, &[dec(0, 1).undo(), dec(1, 1).undo()], (0, 1_000_000)).res(), EAGAIN);
     w.sleeps(&a, s, &[dec(0, 1).undo(), dec(1, 1).undo()]);
     w.check("removal", b.remove(s), DONE);
     w.returns(&a, EIDRM);
