@@ -2,7 +2,7 @@
 
 use manyway_shm::layout::*;
 use manyway_shm::region::ThreadRegion;
-use manyway_sync::atomic::{AtomicU32, AtomicU64, Ordering::*, compiler_fence};
+use manyway_sync::atomic::{AtomicU32, AtomicU64, Ordering::*, compiler_fence, fence};
 use manyway_sync::identity::Identity;
 use manyway_sync::{Errno, sys};
 
@@ -81,7 +81,7 @@ pub(crate) struct Me<'e> {
 
 impl Engine {
     #[inline]
-    pub(crate) fn wiped(&self, i: usize) -> &core::sync::atomic::AtomicU64 {
+    pub(crate) fn wiped(&self, i: usize) -> &AtomicU64 {
         &self.wiped.words()[i]
     }
     #[inline]
@@ -212,6 +212,7 @@ impl Engine {
         self.wiped(wiped::EPOCH).store(h.attached.fetch_add(1, Relaxed) + 1, Release);
         self.wiped(wiped::PID_BITS).store(word::pid_bits(pid), Release);
         h.doorbell.fetch_add(1, Release);
+        fence(SeqCst); // WATCHER
         if h.watcher.load(Relaxed) != 0 {
             manyway_sync::futex::wake(&h.doorbell, u32::MAX);
         }

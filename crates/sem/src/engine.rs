@@ -4,7 +4,7 @@ use core::ffi::CStr;
 
 use manyway_shm::Arena;
 pub use manyway_shm::{Fairness, Limits, OpenError, OpenOptions};
-use manyway_sync::atomic::{AtomicU32, AtomicU64, Ordering::*};
+use manyway_sync::atomic::{AtomicU32, AtomicU64, Ordering::*, fence};
 use manyway_sync::memory::WipedPage;
 use manyway_sync::{Errno, futex};
 
@@ -89,10 +89,15 @@ impl Engine {
     #[inline]
     pub fn semop(&self, t: &Thread, id: i32, ops: &[SemBuf], timeout: Option<Timespec>) -> Result<(), Errno> {
         if let ([op], None) = (ops, timeout)
-            && self.fast_id(t, id, *op)
+            && self.try_one(t, id, op.num, op.op, op.flg)
         {
             return Ok(());
         }
+        self.semop_rest(t, id, ops, timeout)
+    }
+
+    #[inline(never)]
+    fn semop_rest(&self, t: &Thread, id: i32, ops: &[SemBuf], timeout: Option<Timespec>) -> Result<(), Errno> {
         if let ([a, b], None) = (ops, timeout)
             && self.fast_pair(t, id, *a, *b)
         {
@@ -236,6 +241,8 @@ impl Engine {
     }
     /// Tells the sleepers that a watcher lives (or, with 0, no longer does), by its pid.
     pub fn set_watcher(&self, pid: u32) {
-        self.arena.header().watcher.store(pid, Release);
+        self.arena.header().watcher.swap(pid, SeqCst);
+        // WATCHER: the mark, then a look at the slots; who takes a slot rings, then looks for the mark. One of the two sees the other.
+        fence(SeqCst);
     }
 }

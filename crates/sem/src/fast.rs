@@ -76,26 +76,26 @@ pub struct Doer<'a> {
 /// One operation with SEM_UNDO on a cell that is free. UNDO-JOURNAL: intent before the lock, the final values before the commit, the
 /// commit before they are stored, the word last. docs/crash-model.md says what a recoverer does in between.
 #[inline]
-pub fn undo(cell: &Cell, adj: &AtomicI16, by: &Doer<'_>, set_page: u32, tag: u32, op: SemBuf) -> bool {
+pub fn undo(cell: &Cell, adj: &AtomicI16, by: &Doer<'_>, set_page: u32, tag: u32, num: u16, op: i16) -> bool {
     let &Doer { ctl, slot, pid, proc } = by;
     let w = cell.word.load(Relaxed);
-    let value = word::value(w) + op.op as i32;
-    if !word::is_free(w, tag) || value as u32 > SEMVMX as u32 || (op.op == 0 && value != 0) {
+    let value = word::value(w) + op as i32;
+    if !word::is_free(w, tag) || value as u32 > SEMVMX as u32 || (op == 0 && value != 0) {
         return false;
     }
     ctl.tag.store(tag, Relaxed);
-    commit(&ctl.head, journal::head(Kind::UndoIntent, set_page, op.num));
+    commit(&ctl.head, journal::head(Kind::UndoIntent, set_page, num));
     if cell.word.compare_exchange(w, word::lock(w, slot), AcqRel, Relaxed).is_err() {
         return false;
     }
     let was = adj.load(Relaxed);
     // The range of an adjustment is that of its type.
-    let Some(new) = was.checked_sub(op.op) else {
+    let Some(new) = was.checked_sub(op) else {
         cell.word.store(w, Release);
         return false;
     };
     ctl.fin.store(Fin { value, adj: Some(new), pid }.bits(), Relaxed);
-    commit(&ctl.head, journal::head(Kind::UndoCommit, set_page, op.num));
+    commit(&ctl.head, journal::head(Kind::UndoCommit, set_page, num));
     adj.store(new, Relaxed);
     let h = cell.holders.load(Relaxed);
     let now = word::holders::changed(h, proc, was as i32, new as i32);

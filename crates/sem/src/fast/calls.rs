@@ -32,21 +32,24 @@ impl Engine {
             return None;
         }
         let head = view.at::<SetHead>(e.at())?;
-        self.owner_permits(head, want).then_some(Found { at: e.at(), tag: e.tag(), index, nsems: head.nsems.load(Relaxed) })
+        self.owner_permits(head, want).then_some(Found { entry: e, index, nsems: head.nsems.load(Relaxed) })
     }
 
-    /// One operation of a call that names its set by id; true when it is done. All that the C library's call does when nothing is in the
-    /// way: four lines are read (the id table's, the set's head, the cell, the page that a fork wipes), one is written.
+    /// One operation of a call that names its set by id; true when it is done, false when [`Engine::semop`] must be asked. All that the C
+    /// library's call does when nothing is in the way: four lines are read (the id table's, the set's head, the cell, the page that a
+    /// fork wipes), one is written.
+    ///
+    /// The parts of the operation are arguments, so that a caller who has just stored them is not stalled by a wider load.
     #[inline(always)]
-    pub(crate) fn fast_id(&self, t: &Thread, id: i32, op: SemBuf) -> bool {
+    pub fn try_one(&self, t: &Thread, id: i32, num: u16, op: i16, flg: i16) -> bool {
         let view = self.arena.view();
-        let Some(set) = self.fast_set(view, id, if op.op == 0 { 4 } else { 2 }) else { return false };
-        let Some(cell) = set.cell(view, op.num) else { return false };
-        if op.flg as i32 & SEM_UNDO != 0 {
-            return self.fast_undo(t, cell, (set.at / PAGE) as u32, set.index, set.tag, op);
+        let Some(set) = self.fast_set(view, id, if op == 0 { 4 } else { 2 }) else { return false };
+        let Some(cell) = set.cell(view, num) else { return false };
+        if flg as i32 & SEM_UNDO != 0 {
+            return self.fast_undo(t, cell, set.entry, set.index, num, op);
         }
         let pid_bits = self.wiped(wiped::PID_BITS).load(Relaxed);
-        pid_bits != 0 && plain(cell, set.tag, pid_bits, op.op as i32)
+        pid_bits != 0 && plain(cell, set.entry.tag(), pid_bits, op as i32)
     }
 
     /// The calling thread as the one who operates, if it is attached and in no section.
@@ -62,13 +65,14 @@ impl Engine {
 
     /// One operation with SEM_UNDO; true when it is done.
     #[inline(never)]
-    pub(crate) fn fast_undo(&self, t: &Thread, cell: &Cell, page: u32, index: u32, tag: u32, op: SemBuf) -> bool {
+    pub(crate) fn fast_undo(&self, t: &Thread, cell: &Cell, set: IdEntry, index: u32, num: u16, op: i16) -> bool {
         let view = self.arena.view();
+        let tag = set.tag();
         let Some(by) = self.doer(t, view) else { return false };
         // The record is this process's own and goes only with the set, whose removal needs the cell that `undo` locks by its tag.
-        let Some(adj) = Self::own_adjustment(view, by.proc, index, tag, op.num) else { return false };
+        let Some(adj) = Self::own_adjustment(view, by.proc, index, tag, num) else { return false };
         self.enter(t);
-        let done = undo(cell, adj, &by, page, tag, op);
+        let done = undo(cell, adj, &by, (set.at() / PAGE) as u32, tag, num, op);
         self.leave(t);
         done
     }
@@ -85,12 +89,12 @@ impl Engine {
         let want = if a.op | b.op == 0 { 4 } else { 2 };
         let Some(set) = self.fast_set(view, id, want) else { return false };
         let (Some(ca), Some(cb), Some(by)) = (set.cell(view, a.num), set.cell(view, b.num), self.doer(t, view)) else { return false };
-        let page = (set.at / PAGE) as u32;
+        let (page, tag) = ((set.entry.at() / PAGE) as u32, set.entry.tag());
         self.enter(t);
-        by.ctl.tag.store(set.tag, Relaxed);
+        by.ctl.tag.store(tag, Relaxed);
         by.ctl.fin.store(Fin { value: 0, adj: None, pid: by.pid }.bits(), Relaxed);
         commit(&by.ctl.head, journal::head(Kind::MultiIntent, page, 0)); // HEAD-FIRST
-        let done = pair(ca, cb, &by, page, set.tag, a, b);
+        let done = pair(ca, cb, &by, page, tag, a, b);
         self.leave(t);
         done
     }
@@ -147,8 +151,7 @@ impl Engine {
 /// A set found by id.
 #[derive(Clone, Copy)]
 struct Found {
-    at: u64,
-    tag: u32,
+    entry: IdEntry,
     index: u32,
     nsems: u32,
 }
@@ -159,7 +162,7 @@ impl Found {
         if num as u32 >= self.nsems {
             return None;
         }
-        view.at(self.at + size_of::<SetHead>() as u64 + num as u64 * size_of::<Cell>() as u64)
+        view.at(self.entry.at() + size_of::<SetHead>() as u64 + num as u64 * size_of::<Cell>() as u64)
     }
 }
 
