@@ -121,10 +121,8 @@ pub enum Command {
     Snapshot { id: i32, n: usize },
     /// The thread ids that sleep in a set, first come first.
     Sleepers { id: i32 },
-    /// The same operations many times; stops at the first error.
-    Repeat { id: i32, ops: Vec<Op>, times: u32 },
-    /// Takes one unit and releases one elsewhere, by two calls, many times.
-    PingPong { id: i32, from: u16, to: u16, times: u32 },
+    /// The same calls, one after the other, many times; stops at the first error.
+    Repeat { id: i32, calls: Vec<Vec<Op>>, times: u32 },
     /// GETALL many times; the smallest and the largest sum seen.
     SumRange { id: i32, n: usize, times: u32 },
     /// Becomes another user: effective, real and saved ids, and supplementary groups.

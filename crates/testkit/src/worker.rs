@@ -10,7 +10,7 @@ use manyway_sem::Errno;
 use manyway_sem::abi::{GETNCNT, GETPID, GETVAL, GETZCNT, IPC_STAT, SEM_STAT, SEM_STAT_ANY};
 
 use crate::backend::{C, Calls, Direct, open_engine};
-use crate::protocol::{Clone, Command, Hello, NewImage, Op, Out, Reply, Res, Snapshot, dec, inc};
+use crate::protocol::{Clone, Command, Hello, NewImage, Op, Out, Reply, Res, Snapshot};
 use crate::sys;
 
 const SWITCH: &str = "--manyway-worker";
@@ -142,11 +142,7 @@ impl Worker {
             Command::Info { used } => c.info(used).map(|(n, i)| (n, Out::Info(i))),
             Command::Snapshot { id, n } => snapshot(c, id, n),
             Command::Sleepers { id } => c.sleepers(id).map(|t| (0, Out::Threads(t))),
-            Command::Repeat { id, ops, times } => plain(repeat(c, id, &ops, times)),
-            Command::PingPong { id, from, to, times } => plain((0..times).try_fold(0, |n, _| {
-                c.op(id, &[dec(from, 1)], None).0?;
-                c.op(id, &[inc(to, 1)], None).0.map(|_| n + 1)
-            })),
+            Command::Repeat { id, calls, times } => plain(repeat(c, id, &calls, times)),
             Command::SumRange { id, n, times } => sum_range(c, id, n, times),
             Command::SetUser { uid, gid, groups } => plain(c.become_user(uid, gid, &groups)),
             Command::Handle { signal, restart, then } => plain(sys::handle(signal, restart, then)),
@@ -202,9 +198,11 @@ fn snapshot(c: &dyn Calls, id: i32, n: usize) -> Result<(i64, Out), Errno> {
     Ok((0, Out::Snapshot(Snapshot { sems })))
 }
 
-fn repeat(c: &dyn Calls, id: i32, ops: &[Op], times: u32) -> Res {
+fn repeat(c: &dyn Calls, id: i32, calls: &[Vec<Op>], times: u32) -> Res {
     for _ in 0..times {
-        c.op(id, ops, None).0?;
+        for ops in calls {
+            c.op(id, ops, None).0?;
+        }
     }
     Ok(i64::from(times))
 }

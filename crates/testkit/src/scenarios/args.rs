@@ -171,7 +171,7 @@ fn rule_05_all_or_nothing(w: &World) {
 fn rule_05_no_intermediate_value(w: &World) {
     let [a, b, c] = w.workers(["A", "B", "C"]);
     let s = w.set_of(&a, &[5000, 5000]);
-    let repeat = |ops| Command::Repeat { id: s.id, ops, times: 5000 };
+    let repeat = |ops| Command::Repeat { id: s.id, calls: vec![ops], times: 5000 };
     a.start(repeat(vec![dec(0, 1), inc(1, 1)]));
     b.start(repeat(vec![dec(1, 1), inc(0, 1)]));
     let seen = c.call(Command::SumRange { id: s.id, n: 2, times: 5000 }).out;

@@ -186,10 +186,10 @@ fn rule_28_removal_under_use(w: &World) {
     for round in 0..100 {
         let s = w.set_of(&c, &[1, 1]);
         for (x, ops) in [(&a, vec![dec(0, 1), inc(0, 1)]), (&b, vec![dec(0, 1).undo(), dec(1, 1), inc(0, 1).undo(), inc(1, 1)])] {
-            x.start(Command::Repeat { id: s.id, ops, times: u32::MAX });
+            x.start(Command::Repeat { id: s.id, calls: vec![ops], times: u32::MAX });
         }
         if round % 2 == 0 {
-            let _ = c.call(Command::Repeat { id: s.id, ops: vec![inc(0, 1), dec(0, 1)], times: 20 });
+            let _ = c.call(Command::Repeat { id: s.id, calls: vec![vec![inc(0, 1), dec(0, 1)]], times: 20 });
         }
         assert_eq!(c.remove(s), DONE);
         let t = w.set_of(&c, &[5, 5]);

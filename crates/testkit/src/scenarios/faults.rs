@@ -13,6 +13,7 @@ pub const ALL: &[Scenario] = &[
     scenario("fault_simple_slips_past_complex", fault_simple_slips_past_complex),
     scenario("fault_zero_sleeper_missed_by_single_decrement", fault_zero_sleeper_missed_by_single_decrement),
     scenario("fault_dead_owner_under_load", fault_dead_owner_under_load),
+    scenario("fault_units_lost_in_a_crowd", fault_units_lost_in_a_crowd),
     scenario("fault_set_visible_before_it_is_ready", fault_set_visible_before_it_is_ready),
     scenario("fault_sleepers_record_reused", fault_sleepers_record_reused),
     scenario("fault_lost_wake_ups", fault_lost_wake_ups),
@@ -95,13 +96,13 @@ fn fault_dead_owner_under_load(w: &World) {
         let a = w.worker("A");
         a.start(Command::Repeat {
             id: s.id,
-            ops: if round % 2 == 0 { vec![dec(0, 1).undo()] } else { vec![dec(0, 1).undo(), inc(1, 1).undo()] },
+            calls: vec![if round % 2 == 0 { vec![dec(0, 1).undo()] } else { vec![dec(0, 1).undo(), inc(1, 1).undo()] }],
             times: 3,
         });
         a.finish().expect("ends");
         a.start(Command::Repeat {
             id: s.id,
-            ops: vec![inc(0, 1).undo(), dec(1, 1).undo(), dec(0, 1).undo(), inc(1, 1).undo()],
+            calls: vec![vec![inc(0, 1).undo(), dec(1, 1).undo(), dec(0, 1).undo(), inc(1, 1).undo()]],
             times: u32::MAX,
         });
         std::thread::sleep(Duration::from_micros(100 * round));
@@ -110,6 +111,36 @@ fn fault_dead_owner_under_load(w: &World) {
     }
     w.values("after all", s, &[4, 4]);
     w.check("usable", b.op(s, &[dec(0, 4), dec(1, 4)]), DONE);
+}
+
+fn fault_units_lost_in_a_crowd(w: &World) {
+    let b = w.worker("B");
+    let s = w.set_of(&b, &[1, 2, 1]);
+    let take = |num, by| dec(num, by).undo();
+    let give = |num, by| inc(num, by).undo();
+    // Each takes and gives back, none in an order that could lock all up; all are killed somewhere on the way.
+    let habits = [
+        vec![vec![take(0, 1)], vec![give(0, 1)]],
+        vec![vec![take(0, 1), take(1, 1)], vec![give(1, 1), give(0, 1)]],
+        vec![vec![take(1, 2)], vec![give(1, 1)], vec![give(1, 1)]],
+        vec![vec![take(1, 1)], vec![take(2, 1)], vec![give(2, 1), give(1, 1)]],
+    ];
+    let start = |round: usize| {
+        let a = w.worker("A");
+        a.start(Command::Repeat { id: s.id, calls: habits[round % habits.len()].clone(), times: u32::MAX });
+        a
+    };
+    let mut crowd: Vec<_> = (0..4).map(start).collect();
+    for round in 4..24 {
+        std::thread::sleep(Duration::from_micros(137 * (round as u64 % 7)));
+        w.kill(&crowd.remove(round * 5 % 4));
+        crowd.push(start(round));
+    }
+    for a in &crowd {
+        w.kill(a);
+    }
+    w.values("each unit is back", s, &[1, 2, 1]);
+    w.counts("nobody waits", s, &[(0, 0); 3]);
 }
 
 fn fault_set_visible_before_it_is_ready(w: &World) {
@@ -154,8 +185,8 @@ fn fault_lost_wake_ups(w: &World) {
     let [a, b] = w.workers(["A", "B"]);
     let s = w.set_of(&a, &[0, 0]);
     // Each releases the other: one lost wake-up and both sleep for ever.
-    a.start(Command::Repeat { id: s.id, ops: vec![dec(0, 1), inc(1, 1)], times: 3000 });
-    b.start(Command::Repeat { id: s.id, ops: vec![dec(1, 1), inc(0, 1)], times: 3000 });
+    a.start(Command::Repeat { id: s.id, calls: vec![vec![dec(0, 1), inc(1, 1)]], times: 3000 });
+    b.start(Command::Repeat { id: s.id, calls: vec![vec![dec(1, 1), inc(0, 1)]], times: 3000 });
     let c = w.worker("C");
     w.check("begin", c.op(s, &[inc(0, 1)]), DONE);
     w.check("A", a.finish().map(|r| r.res()), Some(Ok(3000)));
@@ -164,7 +195,7 @@ fn fault_lost_wake_ups(w: &World) {
     // The same by simple operations.
     w.check("none", c.set_all(s, &[0, 0]), DONE);
     for (x, from, to) in [(&a, 0, 1), (&b, 1, 0)] {
-        x.start(Command::PingPong { id: s.id, from, to, times: 3000 });
+        x.start(Command::Repeat { id: s.id, calls: vec![vec![dec(from, 1)], vec![inc(to, 1)]], times: 3000 });
     }
     w.check("begin", c.op(s, &[inc(0, 1)]), DONE);
     w.check("A", a.finish().map(|r| r.res()), Some(Ok(3000)));
