@@ -106,6 +106,22 @@ impl Engine {
             self.run_deferred(t);
         }
     }
+    /// [`Engine::enter`] and [`Engine::leave`] for a thread that is known to be in no section.
+    #[inline(always)]
+    pub(crate) fn enter_first(&self, t: &Thread) {
+        t.in_section.store(1, Relaxed);
+        compiler_fence(SeqCst);
+    }
+    /// See [`Engine::enter_first`].
+    #[inline(always)]
+    pub(crate) fn leave_first(&self, t: &Thread) {
+        compiler_fence(SeqCst);
+        t.in_section.store(0, Relaxed);
+        compiler_fence(SeqCst);
+        if t.deferred.load(Relaxed) != 0 {
+            self.run_deferred(t);
+        }
+    }
     #[cold]
     #[inline(never)]
     fn run_deferred(&self, t: &Thread) {

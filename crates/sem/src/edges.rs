@@ -72,9 +72,8 @@ pub fn unlock(lock: &AtomicU64, free: u64) {
 
 /// Writes down what is about to be locked, before the lock is tried. HEAD-FIRST: released before the lock's CAS, whose release orders it:
 /// who finds the lock finds the head.
-pub fn begin(ctl: &ThreadCtl, head: u64, tag: u32) {
+pub fn begin(ctl: &ThreadCtl, head: u64) {
     ctl.step.store(0, Relaxed);
-    ctl.tag.store(tag, Relaxed);
     commit(&ctl.head, head);
 }
 

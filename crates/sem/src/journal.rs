@@ -7,10 +7,10 @@
 pub enum Kind {
     /// Nothing.
     Idle = 0,
-    /// One cell, for an operation with SEM_UNDO; nothing has been changed.
-    UndoIntent,
-    /// The same; `fin` is to be applied.
-    UndoCommit,
+    /// One cell, for an operation with SEM_UNDO. Committed, so that `fin` is to be applied, when `fin` has the head's sequence number.
+    Undo,
+    /// Two cells of a set, without the set lock. Committed likewise: then `pair` has the values and `fin` the pid.
+    Pair,
     /// Some cells of a set, without the set lock; nothing has been changed.
     MultiIntent,
     /// The same; what is staged in them is to be applied.
@@ -29,8 +29,8 @@ pub enum Kind {
 
 const KINDS: [Kind; 10] = [
     Kind::Idle,
-    Kind::UndoIntent,
-    Kind::UndoCommit,
+    Kind::Undo,
+    Kind::Pair,
     Kind::MultiIntent,
     Kind::MultiCommit,
     Kind::Cell,
@@ -40,17 +40,45 @@ const KINDS: [Kind; 10] = [
     Kind::Remove,
 ];
 
-/// `head`: {set's page 32 | semnum 16 | unused 8 | kind 8}, one word, so that a kind never goes with another one's cell.
+/// `head`: {set's page 32 | semnum 16 | sequence 8 | kind 8}, one word, so that a kind never goes with another one's cell.
 #[inline]
 pub const fn head(kind: Kind, page: u32, num: u16) -> u64 {
     (page as u64) << 32 | (num as u64) << 16 | kind as u64
 }
+/// A head that a `fin` with the same sequence number commits: one store less than a second head would be.
+#[inline]
+pub const fn head_seq(kind: Kind, page: u32, num: u16, seq: u8) -> u64 {
+    head(kind, page, num) | (seq as u64) << 8
+}
+/// A sequence number that `fin`, as it is, has not.
+#[inline]
+pub const fn next_seq(fin: u64) -> u8 {
+    fin_seq(fin).wrapping_add(1)
+}
+const fn fin_seq(fin: u64) -> u8 {
+    (fin >> 54) as u8
+}
+/// True when `fin` commits what `head` announced.
+pub const fn is_committed(head: u64, fin: u64) -> bool {
+    (head >> 8) as u8 == fin_seq(fin)
+}
+
+/// Two cells and their final values: {number 16 | value 15} twice.
+#[inline]
+pub const fn pair(a: (u16, i32), b: (u16, i32)) -> u64 {
+    (a.0 as u64) << 16 | a.1 as u64 & 0x7fff | ((b.0 as u64) << 16 | b.1 as u64 & 0x7fff) << 32
+}
+/// The two cells and values.
+pub const fn parse_pair(w: u64) -> [(u16, i32); 2] {
+    [((w >> 16) as u16, (w & 0x7fff) as i32), ((w >> 48) as u16, (w >> 32 & 0x7fff) as i32)]
+}
+
 /// The parts of `head`; an unknown kind reads as idle.
 pub fn parse_head(h: u64) -> (Kind, u32, u16) {
     (KINDS.get((h & 0xff) as usize).copied().unwrap_or(Kind::Idle), (h >> 32) as u32, (h >> 16) as u16)
 }
 
-/// Final value, adjustment and pid of one cell: {has adjustment 1 | pid 22 (32..) | adjustment 16 | value 15}.
+/// Final value, adjustment and pid of one cell: {has adjustment 1 | sequence 8 (54..) | pid 22 (32..) | adjustment 16 | value 15}.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fin {
     /// Value.
@@ -70,6 +98,11 @@ impl Fin {
             None => (0, 0),
         };
         has | (self.pid as u64) << 32 | adj << 16 | self.value as u64 & 0x7fff
+    }
+    /// As a word that commits the head with this sequence number.
+    #[inline]
+    pub const fn bits_seq(self, seq: u8) -> u64 {
+        self.bits() | (seq as u64) << 54
     }
     /// From a word.
     pub const fn parse(w: u64) -> Fin {
@@ -160,8 +193,12 @@ mod tests {
         for adj in [None, Some(-32768), Some(32767), Some(0)] {
             let f = Fin { value: 32767, adj, pid: 0x3f_ffff };
             assert_eq!(Fin::parse(f.bits()), f);
+            let (h, w) = (head_seq(Kind::Undo, 7, 9, 255), f.bits_seq(255));
+            assert_eq!((Fin::parse(w), parse_head(h)), (f, (Kind::Undo, 7, 9)));
+            assert!(is_committed(h, w) && !is_committed(h, f.bits()) && !is_committed(head_seq(Kind::Undo, 7, 9, next_seq(w)), w));
             assert_eq!(parse_staged(staged(u32::MAX, 32767, adj)), (u32::MAX, 32767, adj));
         }
+        assert_eq!(parse_pair(pair((65535, 32767), (1, 0))), [(65535, 32767), (1, 0)]);
         for sleeper in [None, Some((65535, 0xfff_ffff)), Some((0, 0))] {
             for s in [Step::One { num: 65535, sleeper }, Step::Many { sleeper }, Step::SetVal { num: 3 }, Step::None] {
                 assert_eq!(Step::parse(s.bits()), s);

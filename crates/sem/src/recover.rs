@@ -7,7 +7,7 @@ use manyway_sync::atomic::{AtomicU64, Ordering::*};
 use crate::attach::{Me, Thread};
 use crate::edges;
 use crate::engine::Engine;
-use crate::journal::{Fin, Kind, Step, parse_head, parse_staged};
+use crate::journal::{Fin, Kind, Step, is_committed, parse_head, parse_pair, parse_staged};
 use crate::node;
 use crate::set::SetRef;
 use crate::slots::*;
@@ -39,12 +39,15 @@ impl Engine {
     /// section was abandoned.
     pub(crate) fn release_locks_of(&self, slot: u32) {
         let Some(ctl) = self.ctl(slot) else { return };
-        let (kind, page, num) = parse_head(ctl.head.load(Acquire));
+        let head = ctl.head.load(Acquire);
+        let (kind, page, num) = parse_head(head);
+        let committed = is_committed(head, ctl.fin.load(Acquire));
         let mut wakes = Wakes::new();
-        let set = self.set_of_page(page, ctl.tag.load(Relaxed));
+        let set = self.set_on_page(page);
         match (kind, &set) {
             (Kind::Idle, _) => {}
-            (Kind::UndoIntent | Kind::UndoCommit, Some(set)) => self.release_undo(slot, ctl, set, num, kind == Kind::UndoCommit),
+            (Kind::Undo, Some(set)) => self.release_undo(slot, ctl, set, num, committed),
+            (Kind::Pair, Some(set)) => self.release_pair(slot, ctl, set, committed),
             (Kind::MultiIntent | Kind::MultiCommit, Some(set)) => self.release_multi(slot, ctl, set, kind == Kind::MultiCommit),
             (Kind::Cell, Some(set)) => self.release_cell(slot, ctl, set, num, &mut wakes),
             (Kind::Set | Kind::SetAllCommit, Some(set)) => self.release_set(slot, ctl, set, kind == Kind::SetAllCommit, &mut wakes),
@@ -61,6 +64,21 @@ impl Engine {
     fn release_undo(&self, slot: u32, ctl: &ThreadCtl, set: &SetRef<'_>, num: u16, commit: bool) {
         let Some(cell) = set.cell(num as u32) else { return };
         self.settle(slot, set, num, cell, commit.then(|| Fin::parse(ctl.fin.load(Relaxed))));
+    }
+
+    fn release_pair(&self, slot: u32, ctl: &ThreadCtl, set: &SetRef<'_>, commit: bool) {
+        let pid = Fin::parse(ctl.fin.load(Relaxed)).pid;
+        if commit {
+            for (num, value) in parse_pair(ctl.pair.load(Relaxed)) {
+                if let Some(cell) = set.cell(num as u32) {
+                    self.settle(slot, set, num, cell, Some(Fin { value, adj: None, pid }));
+                }
+            }
+        } else {
+            for (num, cell) in set.cells() {
+                self.settle(slot, set, num, cell, None);
+            }
+        }
     }
 
     /// Lets go of a cell that is LOCKED by a dead slot, with what it had committed for it.

@@ -87,7 +87,13 @@ impl Engine {
         }
     }
 
-    /// The set that a journal or a node names, provided that the page is where sets begin.
+    /// The set that lies on a page, of whatever incarnation: what a dead slot has locked of it keeps it from being removed.
+    pub(crate) fn set_on_page(&self, page: u32) -> Option<SetRef<'_>> {
+        let head: &SetHead = self.arena.at(page as u64 * PAGE)?;
+        self.set_of_page(page, head.tag.load(Relaxed))
+    }
+
+    /// The set that a node names, provided that the page is where sets begin.
     pub(crate) fn set_of_page(&self, page: u32, tag: u32) -> Option<SetRef<'_>> {
         let at = page as u64 * PAGE;
         if !self.arena.is_set(at) {

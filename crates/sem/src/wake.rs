@@ -69,7 +69,7 @@ pub(crate) trait Journal {
 
 impl Journal for ThreadCtl {
     fn begin(&self, kind: Kind, set: &SetRef<'_>, num: u16) {
-        edges::begin(self, journal::head(kind, set.page(), num), set.tag);
+        edges::begin(self, journal::head(kind, set.page(), num));
     }
 }
 

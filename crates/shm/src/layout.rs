@@ -215,13 +215,13 @@ pub struct ThreadCtl {
     pub target: AtomicU32,
     /// Journal: counts multi-cell steps; stamps what they stage.
     pub stamp: AtomicU32,
-    /// Journal: the incarnation tag of the set in `head`.
-    pub tag: AtomicU32,
     /// 1: the robust word is not linked, the thread's existence is asked for instead.
     pub unlinked: AtomicU32,
     /// 1: this slot has been named as a recoverer; look for its name before recycling it.
     pub recovered: AtomicU32,
-    _pad0: [u32; 5],
+    /// Journal: the two cells of a pair, {number 16 | value 15} each.
+    pub pair: AtomicU64,
+    _pad0: [u32; 4],
 
     /// Node: {sequence 28 | PARKED | state 3}; its thread's futex.
     pub state: AtomicU32,

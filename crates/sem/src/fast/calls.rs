@@ -71,9 +71,12 @@ impl Engine {
         let Some(by) = self.doer(t, view) else { return false };
         // The record is this process's own and goes only with the set, whose removal needs the cell that `undo` locks by its tag.
         let Some(adj) = Self::own_adjustment(view, by.proc, index, tag, num) else { return false };
-        self.enter(t);
+        self.enter_first(t);
         let done = undo(cell, adj, &by, (set.at() / PAGE) as u32, tag, num, op);
-        self.leave(t);
+        self.leave_first(t);
+        if done {
+            stamp_time(cell, tag);
+        }
         done
     }
 
@@ -90,12 +93,12 @@ impl Engine {
         let Some(set) = self.fast_set(view, id, want) else { return false };
         let (Some(ca), Some(cb), Some(by)) = (set.cell(view, a.num), set.cell(view, b.num), self.doer(t, view)) else { return false };
         let (page, tag) = ((set.entry.at() / PAGE) as u32, set.entry.tag());
-        self.enter(t);
-        by.ctl.tag.store(tag, Relaxed);
-        by.ctl.fin.store(Fin { value: 0, adj: None, pid: by.pid }.bits(), Relaxed);
-        commit(&by.ctl.head, journal::head(Kind::MultiIntent, page, 0)); // HEAD-FIRST
-        let done = pair(ca, cb, &by, page, tag, a, b);
-        self.leave(t);
+        self.enter_first(t);
+        let done = pair(ca, cb, &by, page, tag, (a.num, a.op), (b.num, b.op));
+        self.leave_first(t);
+        if done {
+            stamp_times([ca, cb], tag);
+        }
         done
     }
 
