@@ -159,6 +159,15 @@ pub fn clone_process(how: Clone) -> Res {
     }
 }
 
+/// Closes every descriptor except the standard ones and this.
+pub fn close_all_but(keep: &impl AsRawFd) {
+    let keep = keep.as_raw_fd() as libc::c_uint;
+    for (first, last) in [(3, keep - 1), (keep + 1, libc::c_uint::MAX)] {
+        // SAFETY: nothing in this process, a fresh child of one thread, uses another descriptor.
+        unsafe { libc::syscall(libc::SYS_close_range, first, last, 0) };
+    }
+}
+
 pub fn waitpid(pid: i32) -> Res {
     loop {
         // SAFETY: asks for no status.

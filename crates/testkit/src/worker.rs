@@ -159,6 +159,8 @@ impl Worker {
                 let ret = c.clone_process(how);
                 if ret == Ok(0) {
                     self.stream = connect(&self.start.socket);
+                    // The streams of the parent's other threads: the test waits for their end when the parent dies.
+                    sys::close_all_but(self.stream.get_ref());
                     return None;
                 }
                 plain(ret)
