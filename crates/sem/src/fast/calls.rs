@@ -4,7 +4,7 @@ use manyway_shm::View;
 use manyway_shm::layout::*;
 use manyway_sync::atomic::Ordering::*;
 
-use super::{Doer, count, pair, plain, stamp_time, undo};
+use super::{Doer, count, pair, plain, stamp_time, stamp_times, undo};
 use crate::abi::{SEM_UNDO, SEMAEM, SEMVMX, SemBuf};
 use crate::attach::{Thread, wiped};
 use crate::edges::commit;
