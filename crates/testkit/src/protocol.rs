@@ -123,6 +123,10 @@ pub enum Command {
     Sleepers { id: i32 },
     /// The same calls, one after the other, many times; stops at the first error.
     Repeat { id: i32, calls: Vec<Vec<Op>>, times: u32 },
+    /// The same call by many threads at once; how many succeeded, when all have returned.
+    Crowd { id: i32, ops: Vec<Op>, threads: u32 },
+    /// Private sets of `nsems` semaphores until there is an error, or enough.
+    GetMany { nsems: i32, most: u32 },
     /// GETALL many times; the smallest and the largest sum seen.
     SumRange { id: i32, n: usize, times: u32 },
     /// Becomes another user: effective, real and saved ids, and supplementary groups.
@@ -163,6 +167,8 @@ pub enum Out {
     Snapshot(Snapshot),
     /// Thread ids.
     Threads(Vec<i32>),
+    /// Ids of sets, and the errno that ended their making (0: there are enough).
+    Sets(Vec<i32>, i32),
     /// Smallest and largest.
     Range(u64, u64),
     /// A file.

@@ -143,6 +143,16 @@ impl Worker {
             Command::Snapshot { id, n } => snapshot(c, id, n),
             Command::Sleepers { id } => c.sleepers(id).map(|t| (0, Out::Threads(t))),
             Command::Repeat { id, calls, times } => plain(repeat(c, id, &calls, times)),
+            Command::Crowd { id, ops, threads } => plain(crowd(c, id, &ops, threads)),
+            Command::GetMany { nsems, most } => {
+                let made: Vec<Res> = (0..most)
+                    .map(|_| c.get(0, nsems, 0o600))
+                    .scan(false, |ended, r| (!std::mem::replace(ended, r.is_err())).then_some(r))
+                    .collect();
+                let errno = made.last().and_then(|r| r.err()).map_or(0, |e| e.0);
+                let ids: Vec<i32> = made.iter().flatten().map(|id| *id as i32).collect();
+                Ok((ids.len() as i64, Out::Sets(ids, errno)))
+            }
             Command::SumRange { id, n, times } => sum_range(c, id, n, times),
             Command::SetUser { uid, gid, groups } => plain(c.become_user(uid, gid, &groups)),
             Command::Handle { signal, restart, then } => plain(sys::handle(signal, restart, then)),
@@ -207,6 +217,16 @@ fn repeat(c: &dyn Calls, id: i32, calls: &[Vec<Op>], times: u32) -> Res {
         }
     }
     Ok(i64::from(times))
+}
+
+fn crowd(c: &dyn Calls, id: i32, ops: &[Op], threads: u32) -> Res {
+    let call = || c.op(id, ops, None).0.is_ok();
+    let done = std::thread::scope(|scope| {
+        let spawn = |_| std::thread::Builder::new().stack_size(128 << 10).spawn_scoped(scope, call).expect("a thread");
+        let threads: Vec<_> = (0..threads).map(spawn).collect();
+        threads.into_iter().filter_map(|t| t.join().ok()).filter(|done| *done).count()
+    });
+    Ok(done as i64)
 }
 
 fn sum_range(c: &dyn Calls, id: i32, n: usize, times: u32) -> Result<(i64, Out), Errno> {

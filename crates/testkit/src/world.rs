@@ -6,7 +6,7 @@ use std::fmt::{Debug, Write as _};
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::os::unix::net::UnixListener;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command as Process};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
@@ -71,8 +71,10 @@ pub struct World {
     listener: UnixListener,
     /// Keeps the kernel's namespace.
     namespace: Option<OwnedFd>,
-    /// Keeps Manyway's namespace directory.
-    dir: Option<tempfile::TempDir>,
+    /// Manyway's namespace directory.
+    dir: Option<PathBuf>,
+    /// Removes it at the end.
+    _temporary: Option<tempfile::TempDir>,
     /// Keeps the library's copy that an ordinary user can read.
     lib: OnceCell<tempfile::TempDir>,
     children: RefCell<HashMap<i32, Child>>,
@@ -85,24 +87,33 @@ pub struct World {
 impl World {
     /// A fresh namespace without workers.
     pub fn new(setup: Setup) -> World {
+        if setup.backend == Backend::Kernel {
+            return World::made(setup, None, None);
+        }
+        let dir = tempfile::Builder::new().prefix("manyway-test-").tempdir_in("/dev/shm").expect("/dev/shm is writable");
+        std::fs::set_permissions(dir.path(), std::fs::Permissions::from_mode(0o700)).expect("own directory");
+        if setup.as_user {
+            chown(dir.path(), Some(NOBODY), Some(NOBODY)).expect("root may give directories away");
+        }
+        let path = dir.path().to_owned();
+        World::made(setup, Some(path), Some(dir))
+    }
+    /// Manyway's namespace in a directory of the caller's.
+    pub fn within(setup: Setup, dir: &Path) -> World {
+        World::made(setup, Some(dir.to_owned()), None)
+    }
+
+    fn made(setup: Setup, dir: Option<PathBuf>, temporary: Option<tempfile::TempDir>) -> World {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let number = COUNT.fetch_add(1, Ordering::Relaxed);
         let socket = format!("manyway-testkit-{}-{number}", std::process::id());
         let key = 0x4000_0000 | (std::process::id() as i32 & 0x1fff) << 17 | (number as i32 & 0xfff) << 4;
         let listener = UnixListener::bind_addr(&address(&socket)).expect("an abstract socket");
         listener.set_nonblocking(true).expect("a socket");
-        let kernel = setup.backend == Backend::Kernel;
+        let kernel = dir.is_none();
         let namespace =
             (kernel && running_as_root()).then(|| sys::new_ipc_namespace(setup.limits).expect("root may make an IPC namespace"));
-        let dir = (!kernel).then(|| {
-            let dir = tempfile::Builder::new().prefix("manyway-test-").tempdir_in("/dev/shm").expect("/dev/shm is writable");
-            std::fs::set_permissions(dir.path(), std::fs::Permissions::from_mode(0o700)).expect("own directory");
-            if setup.as_user {
-                chown(dir.path(), Some(NOBODY), Some(NOBODY)).expect("root may give directories away");
-            }
-            dir
-        });
-        let engine = |dir: &tempfile::TempDir| (dir.path().to_str().expect("ASCII").to_owned(), setup.limits);
+        let engine = |dir: &PathBuf| (dir.to_str().expect("ASCII").to_owned(), setup.limits);
         let start = Start { engine: dir.as_ref().map(engine), socket };
         let mut world = World {
             setup,
@@ -111,6 +122,7 @@ impl World {
             listener,
             namespace,
             dir,
+            _temporary: temporary,
             lib: OnceCell::new(),
             children: RefCell::default(),
             names: RefCell::default(),
@@ -154,7 +166,7 @@ impl World {
         let mut process = Process::new("/proc/self/exe");
         process.args(start.args()).env_remove("LD_PRELOAD");
         if c && let Some(dir) = &self.dir {
-            process.env("MANYWAY_DIR", dir.path()).env("LD_PRELOAD", self.library());
+            process.env("MANYWAY_DIR", dir).env("LD_PRELOAD", self.library());
         }
         sys::start_in(&mut process, self.namespace.as_ref(), self.setup.as_user.then_some((NOBODY, NOBODY)));
         let child = process.spawn().expect("starting a worker");

@@ -48,6 +48,14 @@ fn rule_10_range_of_adjustments(w: &World) {
     w.check("adjustment −32769", a.op(s, &[inc(0, 1).undo()]), ERANGE);
     w.check("without undo it fits", a.op(s, &[inc(0, 1)]), DONE);
     w.values("values", s, &[2]);
+    // The same where an operation on another semaphore goes along.
+    let s = w.set(&b, 2);
+    w.check("adjustment −32767", a.op(s, &[inc(0, TOP).undo(), zero(1)]), DONE);
+    w.check("B takes all", b.op(s, &[dec(0, TOP)]), DONE);
+    w.check("adjustment −32768", a.op(s, &[inc(0, 1).undo(), zero(1)]), DONE);
+    w.check("adjustment −32769", a.op(s, &[inc(0, 1).undo(), zero(1)]), ERANGE);
+    w.check("nor by way of it", a.op(s, &[inc(0, 1).undo(), dec(0, 1).undo()]), ERANGE);
+    w.check("but the other way", a.op(s, &[dec(0, 1).undo(), inc(0, 1).undo()]), DONE);
     let s = w.set_of(&b, &[SEMVMX as u16]);
     w.check("adjustment +32767", a.op(s, &[dec(0, TOP).undo()]), DONE);
     w.check("B returns one", b.op(s, &[inc(0, 1)]), DONE);
