@@ -156,6 +156,11 @@ impl Survey {
         &self.dir
     }
 
+    /// Operations carried out in the namespace so far; a few of those that raced may be missing.
+    pub fn operations(&self) -> u64 {
+        self.engine.operations(&self.thread)
+    }
+
     /// All sets.
     pub fn sets(&self) -> Vec<Set> {
         let mut found = Vec::new();

@@ -13,6 +13,8 @@ use crate::survey::{Set, Survey};
 #[derive(Serialize)]
 struct Listing {
     namespace: PathBuf,
+    /// Carried out so far, by programs that have ended too.
+    operations: u64,
     sets: Vec<Set>,
 }
 
@@ -44,5 +46,5 @@ pub fn draw_sets(sheet: &mut Sheet, sets: &[Set]) {
 
 pub fn run(args: &Ls) -> Result<()> {
     let survey = Survey::open(&args.namespace)?;
-    emit(&Listing { namespace: survey.dir().to_owned(), sets: survey.sets() }, args.json)
+    emit(&Listing { namespace: survey.dir().to_owned(), operations: survey.operations(), sets: survey.sets() }, args.json)
 }
