@@ -59,6 +59,12 @@ pub fn check(path: &Path) -> Result<(), Unfit> {
     Ok(())
 }
 
+/// Checks that the directory `path` belongs to user `uid`, not only to one that is trusted.
+pub fn check_owner(path: &Path, uid: u32) -> Result<(), Unfit> {
+    let owner = path.symlink_metadata().map_err(|e| Unfit::Io(path.into(), e))?.uid();
+    if owner == uid { Ok(()) } else { Err(Unfit::Foreign(path.into(), owner)) }
+}
+
 /// Makes the directory `path` with `mode` whatever the umask, unless it exists; either way checks it.
 pub fn make(path: &Path, mode: u32) -> Result<(), Unfit> {
     match DirBuilder::new().mode(mode & 0o700).create(path) {

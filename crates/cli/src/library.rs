@@ -121,7 +121,7 @@ mod tests {
 
     #[test]
     fn written_once_and_mended() {
-        let top = TestDir::new();
+        let top = TestDir::exec();
         let place: Place = vec![(top.path().join("lib"), 0o755)];
         let path = put(&place).unwrap();
         assert_eq!(fs::read(&path).unwrap(), CONTENT);
@@ -141,7 +141,7 @@ mod tests {
 
     #[test]
     fn a_link_in_its_place_is_replaced() {
-        let top = TestDir::new();
+        let top = TestDir::exec();
         let place: Place = vec![(top.path().join("lib"), 0o755)];
         let path = put(&place).unwrap();
         let elsewhere = top.path().join("elsewhere");

@@ -88,11 +88,9 @@ impl Surroundings {
     fn base(&self, intent: Intent) -> Result<PathBuf> {
         let system = || {
             let top = self.run.join("manyway");
-            dirs::check_memory(&self.run)?;
-            let base = top.join(self.uid.to_string());
+            dirs::check_memory(if top.exists() { &top } else { &self.run })?;
             prepare(&top, 0o755, intent)?;
-            prepare(&base, 0o700, intent)?;
-            Ok(base)
+            self.own(top.join(self.uid.to_string()), 0o700, intent)
         };
         let session = || {
             let Some(runtime) = &self.xdg_runtime else {
@@ -100,15 +98,11 @@ impl Surroundings {
             };
             dirs::check_memory(runtime)?;
             dirs::check(runtime)?;
-            let base = runtime.join("manyway");
-            prepare(&base, 0o700, intent)?;
-            Ok(base)
+            self.own(runtime.join("manyway"), 0o700, intent)
         };
         let shared = || {
             // Readable, because the library may be put beside the namespaces; each of these is the user's alone.
-            let base = self.shm.join(format!("manyway-{}", self.uid));
-            prepare(&base, 0o755, intent)?;
-            Ok(base)
+            self.own(self.shm.join(format!("manyway-{}", self.uid)), 0o755, intent)
         };
         system().or_else(|_: Unfit| session()).or_else(|_| shared()).map_err(|unfit| match (&unfit, intent) {
             (Unfit::Io(_, e), Intent::Find) if e.kind() == ErrorKind::NotFound => {
@@ -116,6 +110,13 @@ impl Surroundings {
             }
             _ => Failure::new(format!("no place for a namespace: {unfit}")).advise("Name a directory of your own with --dir."),
         })
+    }
+
+    /// A directory that must be the user's own, lest namespaces cannot be made in it.
+    fn own(&self, path: PathBuf, mode: u32, intent: Intent) -> std::result::Result<PathBuf, Unfit> {
+        prepare(&path, mode, intent)?;
+        dirs::check_owner(&path, self.uid)?;
+        Ok(path)
     }
 
     /// Directories of private namespaces whose first process is gone: their watchers end them, unless these were killed.
@@ -268,6 +269,15 @@ mod tests {
         let shared = machine.base(Intent::Make).unwrap();
         open(&shared);
         assert!(machine.base(Intent::Make).unwrap_err().what().contains("written by others"));
+    }
+
+    #[test]
+    fn a_place_of_somebody_else_is_passed_over() {
+        let top = TestDir::new();
+        let mut machine = machine(&top);
+        // What is made here belongs to the user that runs the test, not to this one.
+        machine.uid += 1;
+        assert!(machine.base(Intent::Make).unwrap_err().what().contains("belongs to user"));
     }
 
     #[test]

@@ -210,7 +210,7 @@ mod tests {
 
     #[test]
     fn ordinary_programs_and_scripts() {
-        let top = TestDir::new();
+        let top = TestDir::exec();
         assert_eq!(outcome(Path::new("sh")), None);
         assert_eq!(outcome(&file(&top, "script", b"#! /bin/sh -e\ntrue\n", 0o755)), None);
         assert_eq!(outcome(&file(&top, "bare", b"true\n", 0o755)), None);
@@ -218,7 +218,7 @@ mod tests {
 
     #[test]
     fn absent_and_not_executable() {
-        let top = TestDir::new();
+        let top = TestDir::exec();
         assert_refused(&top.path().join("none"), Status::NotFound, "there is no");
         assert_refused(Path::new("no-such-program-anywhere"), Status::NotFound, "on PATH");
         assert_refused(Path::new(""), Status::NotFound, "on PATH");
@@ -229,7 +229,7 @@ mod tests {
 
     #[test]
     fn programs_that_cannot_be_preloaded() {
-        let top = TestDir::new();
+        let top = TestDir::exec();
         // No program header at all: nothing names a dynamic loader.
         assert_refused(&file(&top, "static", &changed(56, 0), 0o755), Status::NotRun, "statically linked");
         assert_refused(&file(&top, "foreign", &changed(18, libc::EM_S390), 0o755), Status::NotRun, "another machine");
@@ -244,7 +244,7 @@ mod tests {
 
     #[test]
     fn what_a_script_is_run_by_counts() {
-        let top = TestDir::new();
+        let top = TestDir::exec();
         let interpreter = file(&top, "static", &changed(56, 0), 0o755);
         let script = file(&top, "script", format!("#!{}\n", interpreter.display()).as_bytes(), 0o755);
         assert_refused(&script, Status::NotRun, "statically linked");
@@ -252,14 +252,14 @@ mod tests {
 
     #[test]
     fn set_user_id_counts_only_when_the_user_changes() {
-        let top = TestDir::new();
+        let top = TestDir::exec();
         let path = file(&top, "setuid", &fs::read("/bin/sh").unwrap(), 0o4755);
         assert_eq!(outcome(&path), None, "our own set-user-id program stays ours");
     }
 
     #[test]
     fn search_order() {
-        let top = TestDir::new();
+        let top = TestDir::exec();
         for dir in ["a", "b", "c"] {
             fs::create_dir(top.path().join(dir)).unwrap();
         }

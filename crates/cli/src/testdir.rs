@@ -1,4 +1,4 @@
-//! A directory in memory for one test.
+//! A directory for one test.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -8,12 +8,21 @@ use std::sync::Mutex;
 pub struct TestDir(PathBuf);
 
 impl TestDir {
-    /// A new, empty directory.
+    /// A new, empty directory in memory.
     pub fn new() -> TestDir {
+        TestDir::within("/dev/shm".as_ref())
+    }
+
+    /// A new, empty directory whose files can be executed: containers mount /dev/shm noexec.
+    pub fn exec() -> TestDir {
+        TestDir::within(&std::env::temp_dir())
+    }
+
+    fn within(top: &Path) -> TestDir {
         static COUNT: Mutex<u32> = Mutex::new(0);
         let mut count = COUNT.lock().unwrap();
         *count += 1;
-        let path = PathBuf::from(format!("/dev/shm/manyway-unit-{}-{}", std::process::id(), *count));
+        let path = top.join(format!("manyway-unit-{}-{}", std::process::id(), *count));
         fs::create_dir(&path).unwrap();
         TestDir(path)
     }
