@@ -38,13 +38,17 @@ fn compare(backend: Backend) -> Result<(), Failed> {
         let mut of_this = Marks::new();
         let rule = oracle.run(&program, &mut of_this);
         let seen = subject.run(&program, &mut Marks::new());
-        if rule != seen {
-            let mut differs = |p: &Program| {
-                let none = &mut Marks::new();
-                oracle.run(p, none) != subject.run(p, none)
-            };
-            let small = shrink(program, &mut differs);
-            return Err(report(seed, &small, &mut oracle, &mut subject).into());
+        if let Some(first) = difference(&rule, &seen) {
+            let none = &mut Marks::new();
+            let mut smallest = first.clone();
+            let small = shrink(program, |p| {
+                let found = difference(&oracle.run(p, none), &subject.run(p, none));
+                let differs = found.is_some();
+                smallest = found.unwrap_or_else(|| std::mem::take(&mut smallest));
+                differs
+            });
+            let (workers, sets) = (small.workers, small.sets);
+            return Err(format!("seed {seed}: {workers} workers, sets of {sets:?}\n{smallest}\nat first:\n{first}").into());
         }
         with_two += u64::from(of_this.contains_key("two sleep"));
         for (what, n) in of_this {
@@ -58,17 +62,9 @@ fn compare(backend: Backend) -> Result<(), Failed> {
     Ok(())
 }
 
-fn report(seed: u64, program: &Program, oracle: &mut Stage, subject: &mut Stage) -> String {
-    let none = &mut Marks::new();
-    let (rule, seen) = (oracle.run(program, none), subject.run(program, none));
-    let mut text = format!("seed {seed}: {} workers, sets of {:?}\n", program.workers, program.sets);
-    for (a, b) in rule.iter().zip(&seen) {
-        if a == b {
-            text += &format!("  {a}\n");
-        } else {
-            text += &format!("  kernel:  {a}\n  Manyway: {b}\n");
-            break;
-        }
-    }
-    text
+/// The steps up to the first that ended differently.
+fn difference(rule: &[String], seen: &[String]) -> Option<String> {
+    let at = rule.iter().zip(seen).position(|(a, b)| a != b)?;
+    let before = rule[..at].iter().fold(String::new(), |text, step| text + "  " + step + "\n");
+    Some(format!("{before}  kernel:  {}\n  Manyway: {}\n", rule[at], seen[at]))
 }

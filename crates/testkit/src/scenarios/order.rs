@@ -17,6 +17,7 @@ pub const ALL: &[Scenario] = &[
     scenario("rule_33_zero_before_decrement", rule_33_zero_before_decrement),
     scenario("rule_34_brief_zero", rule_34_brief_zero),
     scenario("rule_34_brief_zero_of_two", rule_34_brief_zero_of_two),
+    scenario("rule_34_zero_made_by_a_sleeper", rule_34_zero_made_by_a_sleeper),
     scenario("rule_34_zero_within_a_call_is_not_seen", rule_34_zero_within_a_call_is_not_seen),
     scenario("rule_35_scan_begins_again", rule_35_scan_begins_again),
     scenario("rule_35_simple_sleeper_frees_complex", rule_35_simple_sleeper_frees_complex),
@@ -216,6 +217,24 @@ fn rule_34_brief_zero_of_two(w: &World) {
     w.returns(&c, DONE);
     w.returns(&b, DONE);
     w.values("both were 0", s, &[0, 1]);
+}
+
+fn rule_34_zero_made_by_a_sleeper(w: &World) {
+    let [a, b, c] = w.workers(["A", "B", "C"]);
+    let s = w.set_of(&c, &[1]);
+    w.sleeps(&a, s, &[dec(0, 3)]);
+    w.sleeps(&b, s, &[zero(0)]);
+    w.check("release 2", c.op(s, &[inc(0, 2)]), DONE);
+    w.returns(&a, DONE);
+    w.returns(&b, DONE);
+    w.check("the zero-sleeper was the last", w.who(c.getpid(s, 0).unwrap_or(-1)), "B".to_owned());
+    w.check("the same by SETVAL", c.setval(s, 0, 1), DONE);
+    w.sleeps(&a, s, &[dec(0, 3)]);
+    w.sleeps(&b, s, &[zero(0)]);
+    w.check("SETVAL 3", c.setval(s, 0, 3), DONE);
+    w.returns(&a, DONE);
+    w.returns(&b, DONE);
+    w.values("taken", s, &[0]);
 }
 
 fn rule_34_zero_within_a_call_is_not_seen(w: &World) {
