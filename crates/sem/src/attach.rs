@@ -288,7 +288,9 @@ impl Engine {
             return;
         };
         t.epoch.store(0, Relaxed);
-        if ctl.unlinked.load(Relaxed) == 0 {
+        if ctl.unlinked.swap(1, Relaxed) == 0 {
+            // Marked first: from here until the slot is free nobody but its existence tells of this thread's end.
+            compiler_fence(SeqCst);
             t.region.unlink();
         }
         self.forget_recoverer(slot, ctl);

@@ -54,7 +54,7 @@ impl Engine {
         t: &Thread,
         set: &SetRef<'e>,
         nums: [u16; N],
-        f: impl FnOnce(&Me<'e>, &mut Wakes<'e>) -> R,
+        f: impl FnMut(&Me<'e>, &mut Wakes<'e>) -> R,
     ) -> Result<R, Errno> {
         self.with_set(t, set, nums.into_iter(), f)
     }
@@ -64,22 +64,35 @@ impl Engine {
         t: &Thread,
         set: &SetRef<'e>,
         nums: impl Iterator<Item = u16> + Clone,
-        f: impl FnOnce(&Me<'e>, &mut Wakes<'e>) -> R,
+        mut f: impl FnMut(&Me<'e>, &mut Wakes<'e>) -> R,
     ) -> Result<R, Errno> {
         let me = self.me(t)?;
-        let mut wakes = Wakes::new();
-        self.enter(t);
-        me.ctl.begin(Kind::Set, set, 0);
-        if !self.lock_set(me.slot, me.slot, set) {
+        let mut looked = false;
+        loop {
+            let mut wakes = Wakes::new();
+            self.enter(t);
+            me.ctl.begin(Kind::Set, set, 0);
+            if !self.lock_set(me.slot, me.slot, set) {
+                self.leave(t);
+                return Err(Errno::EIDRM);
+            }
+            let locked = self.lock_cells(me.slot, me.slot, set, nums.clone());
+            // A lock that was taken over from the dead makes them holders only then: look once more.
+            let held = || nums.clone().any(|n| set.cell(n as u32).is_some_and(|c| c.holders.load(Relaxed) != 0));
+            let again = locked.is_ok() && !looked && held();
+            let r = if again { None } else { Some(locked.map(|()| f(&me, &mut wakes))) };
+            self.unlock_cells(me.slot, set, nums.clone());
+            self.unlock_set(set);
+            wakes.wake();
             self.leave(t);
-            return Err(Errno::EIDRM);
+            match r {
+                Some(r) => return r,
+                None => {
+                    self.bury_all(t, set, nums.clone());
+                    looked = true;
+                }
+            }
         }
-        let r = self.lock_cells(me.slot, me.slot, set, nums.clone()).map(|()| f(&me, &mut wakes));
-        self.unlock_cells(me.slot, set, nums);
-        self.unlock_set(set);
-        wakes.wake();
-        self.leave(t);
-        r
     }
 
     pub(crate) fn get_val(&self, t: &Thread, id: i32, num: i32) -> Result<i32, Errno> {
@@ -162,7 +175,7 @@ impl Engine {
         let set = self.set_of_id(id)?;
         self.bury_all(t, &set, nums(&set));
         self.with_set(t, &set, nums(&set), |_, _| {
-            for ((_, cell), o) in set.cells().zip(out) {
+            for ((_, cell), o) in set.cells().zip(out.iter_mut()) {
                 *o = word::value(cell.word.load(Relaxed)) as u16;
             }
         })
