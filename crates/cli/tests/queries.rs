@@ -39,7 +39,12 @@ fn ls_shows_creator_holders_and_sleepers() {
     sleeper.line();
     eventually(|| namespace.json(&["ls"])["sets"][0]["sleepers"] == 1);
     let listing = namespace.json(&["ls"]);
+    assert!(listing["operations"].as_u64().unwrap() >= 1, "{listing}");
     let set = &listing["sets"][0];
+    let mut fields: Vec<&str> = set.as_object().unwrap().keys().map(String::as_str).collect();
+    fields.sort();
+    let documented = ["creator", "ctime", "gid", "holders", "id", "key", "nsems", "otime", "owner", "perms", "sleepers", "uid"];
+    assert_eq!(fields, documented);
     assert_eq!(set["id"], id.parse::<i64>().unwrap());
     assert_eq!((&set["key"], &set["perms"], &set["nsems"], &set["holders"]), (&json!("0x00004d57"), &json!("600"), &json!(3), &json!(1)));
     let comm = set["creator"]["comm"].as_str().unwrap();
