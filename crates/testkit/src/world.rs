@@ -204,7 +204,10 @@ impl World {
         };
         stream.set_nonblocking(false).expect("a socket");
         let agent = Agent::greet(name, stream);
-        self.names.borrow_mut().entry(agent.pid()).or_insert_with(|| name.to_owned());
+        // A thread has its process's name. A process may have the number of one that is dead.
+        if agent.identity().tid == agent.pid() {
+            self.names.borrow_mut().insert(agent.pid(), name.to_owned());
+        }
         agent
     }
 
