@@ -82,7 +82,7 @@ impl Engine {
 
     /// semget(2).
     pub fn semget(&self, t: &Thread, key: i32, nsems: i32, flags: i32) -> Result<i32, Errno> {
-        self.get(t, key, nsems, flags)
+        self.get(t, key, nsems, flags, &[])
     }
 
     /// semop(2), semtimedop(2). Checks in the kernel's order; `ops` has been read from the caller already.

@@ -8,6 +8,8 @@
 #![deny(unsafe_code)]
 
 pub mod abi;
+#[cfg(all(feature = "std", not(loom)))]
+pub mod api;
 #[cfg(not(loom))]
 mod attach;
 #[cfg(not(loom))]
@@ -48,6 +50,10 @@ mod undo;
 mod wake;
 pub mod word;
 
+#[cfg(all(feature = "std", not(loom)))]
+pub use api::{
+    Error, Key, Namespace, NamespaceError, NamespaceOptions, Op, Permit, PrivateNamespace, Semaphore, Set, SetOptions, SleepingCall,
+};
 #[cfg(not(loom))]
 pub use engine::{Engine, Fairness, Holder, Limits, OpenError, OpenOptions, Sleeper, Thread};
 pub use manyway_sync::Errno;

@@ -85,8 +85,8 @@ impl Engine {
         self.lock_registry(me.slot, me.slot);
     }
 
-    /// semget(2).
-    pub(crate) fn get(&self, t: &Thread, key: i32, nsems: i32, flags: i32) -> Result<i32, Errno> {
+    /// semget(2). A set that it makes has the first of its semaphores at `values`, the others at 0, when it is first seen.
+    pub(crate) fn get(&self, t: &Thread, key: i32, nsems: i32, flags: i32, values: &[u16]) -> Result<i32, Errno> {
         let limits = self.limits();
         if nsems < 0 || nsems > limits.msl as i32 {
             return Err(Errno::EINVAL);
@@ -95,11 +95,11 @@ impl Engine {
         self.enter(t);
         self.begin_registry(&me, None);
         let r = if key == IPC_PRIVATE {
-            self.make_set(&me, key, nsems as u32, flags)
+            self.make_set(&me, key, nsems as u32, flags, values)
         } else {
             match self.find_key(key as u32) {
                 None if flags & IPC_CREAT == 0 => Err(Errno::ENOENT),
-                None => self.make_set(&me, key, nsems as u32, flags),
+                None => self.make_set(&me, key, nsems as u32, flags, values),
                 Some(_) if flags & IPC_CREAT != 0 && flags & IPC_EXCL != 0 => Err(Errno::EEXIST),
                 Some(set) if nsems as u32 > set.nsems => Err(Errno::EINVAL),
                 Some(set) if !self.permits(&set, flags as u32) => Err(Errno::EACCES),
@@ -111,7 +111,7 @@ impl Engine {
         r
     }
 
-    fn make_set(&self, me: &Me<'_>, key: i32, nsems: u32, flags: i32) -> Result<i32, Errno> {
+    fn make_set(&self, me: &Me<'_>, key: i32, nsems: u32, flags: i32, values: &[u16]) -> Result<i32, Errno> {
         let (h, limits) = (self.arena.header(), self.limits());
         if nsems == 0 {
             return Err(Errno::EINVAL);
@@ -161,7 +161,7 @@ impl Engine {
         }
         s.ctime.store(clock::realtime_secs(), Relaxed);
         let set = SetRef { nsems, ..set };
-        for (_, c) in set.cells() {
+        for (num, c) in set.cells() {
             for w in [&c.zero.head, &c.zero.tail, &c.alter.head, &c.alter.tail, &c.ncomplex] {
                 w.store(0, Relaxed);
             }
@@ -170,7 +170,8 @@ impl Engine {
             }
             // Never set back: a sleeper of the last incarnation may still look at it.
             c.zepoch.fetch_add(1, Relaxed);
-            c.word.store(word::tag_bits(tag), Release);
+            let value = values.get(num as usize).map_or(0, |&v| v.min(SEMVMX as u16));
+            c.word.store(word::tag_bits(tag) | value as u64, Release);
         }
         s.lock.store(word::tag_bits(tag), Release);
         h.last_index.store(index + 1, Relaxed);
