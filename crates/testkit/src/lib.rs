@@ -18,4 +18,4 @@ pub use agent::Agent;
 pub use preload::preload_library;
 pub use protocol::{Clone, Command, Info, NewImage, Op, Out, Pointer, Reply, Res, Snapshot, Stat, add, dec, inc, zero};
 pub use worker::become_worker_if_asked;
-pub use world::{Backend, Set, Setup, World, kernel_has_semaphores, running_as_root};
+pub use world::{Backend, Set, Setup, World, kernel_has_semaphores, kernel_namespaces, running_as_root};

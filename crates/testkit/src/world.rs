@@ -8,6 +8,7 @@ use std::os::unix::fs::{PermissionsExt, chown};
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command as Process};
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
@@ -49,7 +50,13 @@ pub fn kernel_has_semaphores() -> bool {
     sys::semget(1, 0, 0).err() != Some(manyway_sem::Errno::ENOSYS)
 }
 
-/// True when the tests may become other users and make IPC namespaces.
+/// True when the tests may make IPC namespaces of the kernel's: root may, outside containers.
+pub fn kernel_namespaces() -> bool {
+    static MAY: OnceLock<bool> = OnceLock::new();
+    *MAY.get_or_init(|| sys::new_ipc_namespace(None).is_ok())
+}
+
+/// True when the tests may become other users.
 pub fn running_as_root() -> bool {
     sys::effective_uid() == 0
 }
@@ -111,8 +118,7 @@ impl World {
         let listener = UnixListener::bind_addr(&address(&socket)).expect("an abstract socket");
         listener.set_nonblocking(true).expect("a socket");
         let kernel = dir.is_none();
-        let namespace =
-            (kernel && running_as_root()).then(|| sys::new_ipc_namespace(setup.limits).expect("root may make an IPC namespace"));
+        let namespace = (kernel && kernel_namespaces()).then(|| sys::new_ipc_namespace(setup.limits).expect("they can be made"));
         let engine = |dir: &PathBuf| (dir.to_str().expect("ASCII").to_owned(), setup.limits);
         let start = Start { engine: dir.as_ref().map(engine), socket };
         let mut world = World {

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 
 use libtest_mimic::{Arguments, Failed, Trial};
 use manyway_testkit::scenarios::{Scenario, all};
-use manyway_testkit::{Backend, Setup, World, become_worker_if_asked, kernel_has_semaphores, running_as_root};
+use manyway_testkit::{Backend, Setup, World, become_worker_if_asked, kernel_has_semaphores, kernel_namespaces, running_as_root};
 
 fn main() {
     become_worker_if_asked();
@@ -42,6 +42,7 @@ fn variants(s: &'static Scenario) -> impl Iterator<Item = (&'static str, Backend
 }
 
 fn trial(s: &'static Scenario, name: &str, backend: Backend, as_user: bool, kernel: bool) -> Trial {
+    let kernel = kernel && (s.limits.is_none() || kernel_namespaces());
     let ignored = (backend == Backend::Kernel && !kernel) || (s.root && !running_as_root());
     let setup = Setup { backend, as_user, limits: s.limits };
     let run = move || {

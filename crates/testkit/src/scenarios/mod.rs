@@ -25,7 +25,7 @@ pub struct Scenario {
     pub run: fn(&World),
     /// It passes pointers, reads /proc or has handlers that call semop: C's functions only.
     pub c_only: bool,
-    /// It takes several users, or an IPC namespace with limits of its own.
+    /// It takes several users, or limits of its own.
     pub root: bool,
     /// Limits of its namespace.
     pub limits: Option<[u32; 4]>,
