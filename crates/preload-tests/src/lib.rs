@@ -15,7 +15,7 @@ use manyway_sem::{Engine, OpenOptions};
 use manyway_sync::atomic::{AtomicU32, Ordering};
 
 /// No program here runs longer, unless it hangs.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_secs(180);
 
 /// The preloaded library, built as it is shipped.
 pub fn library() -> &'static Path {

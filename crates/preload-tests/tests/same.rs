@@ -15,6 +15,7 @@ same! {
     arguments,
     credentials,
     dispositions,
+    every_instruction,
     handlers,
     pointers,
     processes,
