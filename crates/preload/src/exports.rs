@@ -4,7 +4,7 @@
 //! up, the others in the engine.
 
 use core::ffi::{c_int, c_void};
-use core::{ptr, slice};
+use core::ptr;
 
 use manyway_sem::abi::{SemBuf, Timespec};
 use manyway_sem::{Engine, Thread};
@@ -34,11 +34,9 @@ pub extern "C" fn semop(id: c_int, ops: *const SemBuf, nsops: usize) -> c_int {
     // The kernel takes an unsigned int.
     if let (1, Some(engine)) = (nsops as u32, start::opened())
         && let Some(op) = user::read_known(ops)
+        && engine.try_one(&tls::block().thread, id, op.num, op.op, op.flg)
     {
-        return match engine.semop(&tls::block().thread, id, slice::from_ref(&op), None) {
-            Ok(()) => 0,
-            Err(e) => errno::fail(e),
-        };
+        return 0;
     }
     operate(id, ops, nsops as u32, ptr::null())
 }

@@ -10,7 +10,7 @@ use manyway_sync::Errno;
 use manyway_sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
 use crate::arch::weak;
-use crate::{real, sys, trampoline};
+use crate::{real, sys, trampoline, user};
 
 const UNTRIED: u32 = 0;
 const BUSY: u32 = 1;
@@ -41,13 +41,13 @@ static NAMESPACE: Namespace = Namespace {
     said: AtomicU32::new(0),
 };
 
-/// The program's static data (addresses from .0 on, below .1).
-static STATIC_DATA: (AtomicUsize, AtomicUsize) = (AtomicUsize::new(0), AtomicUsize::new(0));
+/// The program's static data: its first address, and the last one from which on [`KNOWN`](user::KNOWN) bytes are in it.
+static STATIC_DATA: (AtomicUsize, AtomicUsize) = (AtomicUsize::new(usize::MAX), AtomicUsize::new(0));
 
-/// True when the bytes are in the program's own static data, which is there as long as the program.
-#[inline]
-pub(crate) fn in_static_data(start: usize, end: usize) -> bool {
-    start >= STATIC_DATA.0.load(Ordering::Relaxed) && end <= STATIC_DATA.1.load(Ordering::Relaxed)
+/// True when the [`KNOWN`](user::KNOWN) bytes from `p` on are the program's own static data, which is there as long as the program.
+#[inline(always)]
+pub(crate) fn in_static_data(p: usize) -> bool {
+    p <= STATIC_DATA.1.load(Ordering::Relaxed) && p >= STATIC_DATA.0.load(Ordering::Relaxed)
 }
 
 /// The namespace, or ENOSYS.
@@ -230,8 +230,11 @@ unsafe fn find_static_data(mut envp: *const *const c_char) {
         low = start;
         high = high.max(end);
     }
+    if high == 0 {
+        return;
+    }
     STATIC_DATA.0.store(low, Ordering::Relaxed);
-    STATIC_DATA.1.store(high, Ordering::Relaxed);
+    STATIC_DATA.1.store(high.next_multiple_of(4096) - user::KNOWN, Ordering::Relaxed);
 }
 
 /// One line on standard error: whose library this is, which program it is in, and what it has to say.

@@ -13,8 +13,8 @@ pub(crate) struct Block {
     pub deferred_mask: Cell<u64>,
     /// The part of the stack that was seen to be readable: its lowest address …
     pub stack_low: Cell<usize>,
-    /// … and the first one after it.
-    pub stack_high: Cell<usize>,
+    /// … and the last one from which on [`KNOWN`](crate::user::KNOWN) bytes are in it.
+    pub stack_last: Cell<usize>,
 }
 
 /// The calling thread's block.

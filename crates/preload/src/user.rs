@@ -13,6 +13,8 @@ use crate::{arch, start, sys, tls};
 const PAGE: usize = 4096;
 /// How far above the stack pointer an address is taken for one on the stack.
 const NEAR: usize = 64 << 10;
+/// What is known is known of so many bytes from an address on, so that one comparison tells.
+pub(crate) const KNOWN: usize = 16;
 
 /// Types that any bytes are a value of.
 ///
@@ -33,7 +35,8 @@ unsafe impl Plain for Seminfo {}
 /// Reads a value from the program's memory if that is known to be there.
 #[inline(always)]
 pub(crate) fn read_known<T: Plain>(p: *const T) -> Option<T> {
-    if !known(p as usize, size_of::<T>()) {
+    const { assert!(size_of::<T>() <= KNOWN) };
+    if !known(p as usize) {
         return None;
     }
     // SAFETY: the bytes can be read, and any bytes are a T.
@@ -71,16 +74,15 @@ pub(crate) unsafe fn write_all<T: Plain>(p: *mut T, values: &[T]) -> Result<(), 
 }
 
 fn check_readable(p: usize, len: usize) -> Result<(), Errno> {
-    if known(p, len) { Ok(()) } else { ask(p, len, arch::stack_pointer()) }
+    if len <= KNOWN && known(p) { Ok(()) } else { ask(p, len, arch::stack_pointer()) }
 }
 
-/// True for what cannot be missing.
+/// True when the [`KNOWN`] bytes from `p` on cannot be missing.
 #[inline(always)]
-fn known(p: usize, len: usize) -> bool {
+fn known(p: usize) -> bool {
     let b = tls::block();
     let sp = arch::stack_pointer();
-    let end = p.saturating_add(len);
-    (sp >= b.stack_low.get() && p >= sp && end <= b.stack_high.get()) || start::in_static_data(p, end)
+    (sp >= b.stack_low.get() && p >= sp && p <= b.stack_last.get()) || start::in_static_data(p)
 }
 
 #[cold]
@@ -90,7 +92,7 @@ fn ask(p: usize, len: usize, sp: usize) -> Result<(), Errno> {
         return Err(Errno::EFAULT);
     }
     if p >= sp && p - sp < NEAR {
-        remember(sp, p + len);
+        remember(sp, p + KNOWN);
     }
     Ok(())
 }
@@ -103,12 +105,13 @@ fn remember(sp: usize, end: usize) {
         return;
     }
     let b = tls::block();
-    if low <= b.stack_high.get() && b.stack_low.get() <= high {
+    let known_high = b.stack_last.get() + KNOWN;
+    if low <= known_high && b.stack_low.get() <= high {
         low = low.min(b.stack_low.get());
-        high = high.max(b.stack_high.get());
+        high = high.max(known_high);
     }
     b.stack_low.set(low);
-    b.stack_high.set(high);
+    b.stack_last.set(high - KNOWN);
 }
 
 /// Asks about one address of each page that has a byte of the given ones.
