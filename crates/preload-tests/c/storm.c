@@ -39,13 +39,14 @@ static void look(int seconds)
 {
     time_t end = time(NULL) + seconds;
     while (time(NULL) < end) {
-        jumping = 1;
-        if (sigsetjmp(back, 1) == 0)
+        if (sigsetjmp(back, 1) == 0) {
+            jumping = 1;
             for (int i = 0; i < 200; i++) {
                 struct timespec t = { 0, 50000 };
                 struct sembuf b = { 2, -1, 0 };
                 semtimedop(id, &b, 1, &t);
             }
+        }
         jumping = 0;
     }
 }
