@@ -3,7 +3,7 @@
 //! Order: registry → set → cells ascending. The owner's journal `head` says what it is about to lock *before* it tries.
 
 use manyway_shm::layout::*;
-use manyway_sync::atomic::{Ordering::*, spin_hint};
+use manyway_sync::atomic::{AtomicU64, Ordering::*, spin_hint};
 use manyway_sync::{Errno, sys};
 
 use crate::edges;
@@ -22,21 +22,26 @@ struct Patience {
 const SPINS: u32 = 128;
 /// Naps before a look at the owner's process (a system call or two): the kernel's mark is there much earlier, if it comes.
 const NAPS_BEFORE_DOUBT: u32 = 16;
+/// Naps after which an owner that is nobody (no slot in use has this number) is taken for damage: about 50 ms. In good order a slot is
+/// recycled only when nothing is locked in its name.
+const NAPS_BEFORE_SEIZURE: u32 = 64;
 
 impl Patience {
-    /// One round of waiting for the slot `owner`. `by` is the waiting slot, in whose name an owner that is gone is recovered.
-    fn wait(&mut self, engine: &Engine, owner: u32, by: u32) {
+    /// One round of waiting for the slot `owner`. `by` is the waiting slot, in whose name an owner that is gone is recovered. True: the
+    /// owner is nobody; the lock may be seized.
+    fn wait(&mut self, engine: &Engine, owner: u32, by: u32) -> bool {
         self.rounds += 1;
         if self.rounds <= SPINS {
             spin_hint();
-            return;
+            return false;
         }
         let naps = self.rounds - SPINS;
         let gone = if naps.is_multiple_of(NAPS_BEFORE_DOUBT) { engine.context_gone_for_certain(owner) } else { engine.context_gone(owner) };
         if gone && engine.release_locks(owner, by) {
-            return;
+            return false;
         }
         sys::nap((20_000 << naps.min(6)).min(1_000_000));
+        naps >= NAPS_BEFORE_SEIZURE && naps.is_multiple_of(NAPS_BEFORE_DOUBT) && engine.slot_is_nobodys(owner)
     }
 }
 
@@ -47,9 +52,22 @@ impl Engine {
         loop {
             match edges::try_lock_cell(cell, tag, owner) {
                 Ok(r) => return r,
-                Err(Some(other)) => patience.wait(self, other, by),
+                Err(Some(other)) => {
+                    if patience.wait(self, other, by) {
+                        self.seize(&cell.word, other, |w| word::unlock(w, tag));
+                    }
+                }
                 Err(None) => {}
             }
+        }
+    }
+
+    /// Unlocks a word whose owner is nobody, a hostile or broken writer's work: what it guards may be damaged, but nobody waits for ever.
+    #[cold]
+    fn seize(&self, lock: &AtomicU64, owner: u32, free: impl FnOnce(u64) -> u64) {
+        let w = lock.load(Acquire);
+        if word::is_locked_by(w, owner) {
+            let _ = lock.compare_exchange(w, free(w), AcqRel, Relaxed);
         }
     }
 
@@ -66,7 +84,11 @@ impl Engine {
         loop {
             match edges::try_lock(&set.head.lock, free, owner) {
                 Ok(()) => return true,
-                Err(w) if w & word::LOCKED != 0 => patience.wait(self, word::owner(w), by),
+                Err(w) if w & word::LOCKED != 0 => {
+                    if patience.wait(self, word::owner(w), by) {
+                        self.seize(&set.head.lock, word::owner(w), |_| free);
+                    }
+                }
                 Err(w) if w == free => {}
                 Err(_) => return false,
             }
@@ -82,7 +104,9 @@ impl Engine {
         let mut patience = Patience::default();
         while let Err(w) = edges::try_lock(lock, 0, owner) {
             if w & word::LOCKED != 0 {
-                patience.wait(self, word::owner(w), by);
+                if patience.wait(self, word::owner(w), by) {
+                    self.seize(lock, word::owner(w), |_| 0);
+                }
             } else if w != 0 {
                 // No lock word: a hostile writer. Take it over.
                 let _ = lock.compare_exchange(w, 0, AcqRel, Relaxed);

@@ -61,6 +61,11 @@ impl Engine {
             && self.proc_slot(w.by()).is_some_and(|p| !sys::thread_exists(ProcWord(p.word.load(Acquire)).by(), ctl.tid.load(Relaxed)))
     }
 
+    /// True when no slot that is in use has this number.
+    pub(crate) fn slot_is_nobodys(&self, slot: u32) -> bool {
+        slot >= self.threads_high() || self.thread_word(slot).is_none_or(|w| ThreadWord(w.load(Acquire)).state() != SlotState::Live)
+    }
+
     /// *Context gone*, for certain: also when its process has ended without leaving the mark (the out-of-memory reaper may take the
     /// list away first).
     pub(crate) fn context_gone_for_certain(&self, slot: u32) -> bool {

@@ -59,6 +59,16 @@ pub const fn tag(w: u64) -> u32 {
 pub const fn is_free(w: u64, tag: u32) -> bool {
     (w ^ tag_bits(tag)) & (TOP | FLAGS) == 0
 }
+/// The value after `op` (±32,768) on a word that has this tag and no flag; None when there is a flag, the value would leave 0..=32767, or
+/// `op` is 0 and the value is not. One test: what leaves the value's range carries or borrows into the flags.
+#[inline(always)]
+pub const fn free_value(w: u64, tag: u32, op: i32) -> Option<u64> {
+    let new = w.wrapping_add_signed(op as i64);
+    if ((w ^ tag_bits(tag)) | (new ^ tag_bits(tag))) & (TOP | FLAGS) != 0 || (op == 0 && w & VALUE != 0) {
+        return None;
+    }
+    Some(new & VALUE)
+}
 /// True when the word is LOCKED by the slot.
 #[inline]
 pub const fn is_locked_by(w: u64, slot: u32) -> bool {
@@ -88,7 +98,7 @@ pub const fn flag(w: u64, flag: u64, on: bool) -> u64 {
 /// `otime`: {tag 22 | seconds 42}.
 #[inline]
 pub const fn stamp(tag: u32, secs: u64) -> u64 {
-    tag_bits(tag) | secs & !TOP
+    tag_bits(tag) | secs
 }
 /// The seconds of an `otime` with this tag; 0 when it is another incarnation's.
 pub const fn stamped(otime: u64, t: u32) -> u64 {
@@ -134,6 +144,31 @@ mod tests {
         assert_eq!(unlock(l, 77), w);
         assert_eq!((value(l), pid(l)), (32767, 0x3f_ffff));
         assert!(!is_free(w, 77) && is_free(flag(w, WAITERS, false), 77) && !is_free(flag(w, WAITERS, false), 78));
+    }
+
+    #[test]
+    fn one_test_finds_flags_and_range() {
+        let free = |value| with(tag_bits(5), value, 0x3f_ffff);
+        for (value, op, after) in [
+            (0, 1, Some(1)),
+            (1, -1, Some(0)),
+            (0, -1, None),
+            (0, -32768, None),
+            (32767, -32768, None),
+            (32767, -32767, Some(0)),
+            (32767, 1, None),
+            (32767, 32767, None),
+            (1, 32767, None),
+            (0, 32767, Some(32767)),
+            (0, 0, Some(0)),
+            (3, 0, None),
+        ] {
+            assert_eq!(free_value(free(value), 5, op), after, "{value} {op}");
+            assert_eq!(free_value(free(value), 6, op), None);
+            for flag in [LOCKED, WAITERS, COMPLEX, REMOVED] {
+                assert_eq!(free_value(free(value) | flag, 5, op), None);
+            }
+        }
     }
 
     #[test]

@@ -236,9 +236,6 @@ impl Semaphore {
             engine.enter_first(a.seat.thread);
             let done = fast::undo(self.cell, a.word, &a.seat.by, set.page(), set.tag, self.num, op);
             engine.leave_first(a.seat.thread);
-            if done {
-                fast::stamp_time(self.cell, set.tag);
-            }
             done
         });
         done.unwrap_or_else(|| self.operate_undo_unprepared(op))

@@ -280,9 +280,6 @@ impl Set {
             engine.enter_first(seat.thread);
             let done = fast::pair(ca, cb, &seat.by, set.page(), set.tag, (a.num, a.op), (b.num, b.op));
             engine.leave_first(seat.thread);
-            if done {
-                fast::stamp_times([ca, cb], set.tag);
-            }
             done
         });
         pair == Some(true)

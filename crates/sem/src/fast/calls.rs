@@ -3,8 +3,9 @@
 use manyway_shm::View;
 use manyway_shm::layout::*;
 use manyway_sync::atomic::Ordering::*;
+use manyway_sync::clock;
 
-use super::{Doer, count, pair, plain, stamp_time, stamp_times, undo};
+use super::{Doer, count, pair, plain, undo};
 use crate::abi::{SEM_UNDO, SEMAEM, SEMVMX, SemBuf};
 use crate::attach::{Thread, wiped};
 use crate::edges::commit;
@@ -74,9 +75,6 @@ impl Engine {
         self.enter_first(t);
         let done = undo(cell, adj, &by, (set.at() / PAGE) as u32, tag, num, op);
         self.leave_first(t);
-        if done {
-            stamp_time(cell, tag);
-        }
         done
     }
 
@@ -96,9 +94,6 @@ impl Engine {
         self.enter_first(t);
         let done = pair(ca, cb, &by, page, tag, (a.num, a.op), (b.num, b.op));
         self.leave_first(t);
-        if done {
-            stamp_times([ca, cb], tag);
-        }
         done
     }
 
@@ -145,7 +140,7 @@ impl Engine {
         if let Some(adj) = adj {
             self.set_adjustment(proc, set, num, cell, adj);
         }
-        stamp_time(cell, set.tag);
+        cell.otime.store(word::stamp(set.tag, clock::realtime_secs()), Relaxed);
         count(cell);
         cell.word.store(word::tag_bits(set.tag) | pid_bits | value as u64, Release);
     }
