@@ -131,6 +131,12 @@ pub fn is_queued(ctl: &ThreadCtl, s: u32) -> bool {
     ctl.state.load(Acquire) & !PARKED == queued(s)
 }
 
+/// How the sleep with this sequence number ended; None: it has not. NODE-DONE: the acquire pairs with the release of [`finish`].
+pub fn ended(ctl: &ThreadCtl, s: u32) -> Option<State> {
+    let w = ctl.state.load(Acquire);
+    (w & !PARKED != queued(s)).then(|| state(w))
+}
+
 /// Marks the sleeper as completed. Returns whether it had parked and must be woken; None when it no longer sleeps with this number (the
 /// mark was made already). NODE-DONE: the release makes the operation's effects visible to the sleeper, which reads the word by acquire.
 pub fn finish(ctl: &ThreadCtl, s: u32, outcome: Outcome) -> Option<bool> {

@@ -90,12 +90,9 @@ impl Engine {
                 e => Err(Errno(e as i32)),
             });
         }
-        let w = ctl.state.load(Acquire); // NODE-DONE
-        if node::seq(w) == seq && node::state(w) == State::Queued {
-            return None;
-        }
+        let state = node::ended(ctl, seq)?; // NODE-DONE
         t.sleeping.store(0, Relaxed);
-        Some(match node::state(w) {
+        Some(match state {
             State::Finished(o) => o.result(),
             _ => Err(Errno::EINTR),
         })

@@ -81,7 +81,7 @@ impl Engine {
     /// *Process gone*: its identity is no running process's.
     pub(crate) fn process_gone(&self, proc: u32) -> bool {
         let Some(p) = self.proc_slot(proc) else { return false };
-        let w = ProcWord(p.word.load(Acquire));
+        let w = ProcWord::read(&p.word); // PROC-LIVE
         if w.state() == SlotState::Free {
             return false;
         }

@@ -39,6 +39,11 @@ macro_rules! slot_word {
             const RECOVERER: u64 = ((1 << $recoverer_bits) - 1) << Self::RECOVERER_SHIFT;
             const GENERATION_SHIFT: u32 = 24 + $recoverer_bits;
 
+            /// The word as it is. SLOT-LIVE, PROC-LIVE: the acquire pairs with the release of `go_live`.
+            #[inline]
+            pub fn read(word: &AtomicU64) -> Self {
+                $t(word.load(Acquire))
+            }
             /// State.
             pub const fn state(self) -> SlotState {
                 slot_state(self.0)
@@ -99,7 +104,7 @@ macro_rules! slot_word {
             }
             /// Takes the name of slot `by` off a word, if it stands there.
             pub fn forget(word: &AtomicU64, by: u32) {
-                let w = $t(word.load(Acquire));
+                let w = Self::read(word);
                 if w.recoverer() == Some(by) {
                     w.give_back(word);
                 }
@@ -117,7 +122,7 @@ slot_word!(ProcWord, 20);
 /// The word of a live slot. SLOT-LIVE: the acquire pairs with the release of [`ThreadWord::go_live`].
 #[inline]
 pub fn live(word: &AtomicU64) -> Option<ThreadWord> {
-    let w = ThreadWord(word.load(Acquire));
+    let w = ThreadWord::read(word);
     (w.state() == SlotState::Live).then_some(w)
 }
 

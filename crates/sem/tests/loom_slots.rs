@@ -1,0 +1,232 @@
+//! Slots: claiming, going live, being marked as gone, recovery; and what is published by one store.
+//! `RUSTFLAGS="--cfg loom" cargo test --release -p manyway-sem --test loom_slots`
+#![cfg(loom)]
+
+mod model;
+
+use loom::cell::UnsafeCell;
+use loom::sync::Arc;
+use loom::thread;
+use manyway_sem::edges;
+use manyway_sem::id::IdEntry;
+use manyway_sem::node;
+use manyway_sem::slotword::{ProcWord, SlotState, ThreadWord, is_marked, live, mark_gone};
+use manyway_shm::layout::UndoHead;
+use manyway_sync::atomic::{AtomicU32, AtomicU64, Ordering::*};
+use manyway_sync::model::dies_before;
+use model::*;
+
+/// Another process's slot.
+const OTHER: u32 = 9;
+
+/// Recovers and recycles slot `of`, if its thread is gone, in the name of slot `by`: `Engine::recover_thread`.
+fn recycle(w: &World, of: usize, by: usize) -> bool {
+    let slot = &w.slots[of];
+    let Some(word) = live(&slot.word).filter(|_| is_marked(&slot.ctl)) else { return false };
+    let gone = |r: u32| is_marked(&w.slots[r as usize].ctl);
+    let Some(mine) = word.recover(&slot.word, by as u32, &w.slots[by].ctl, gone) else { return false };
+    assert_ne!(mine.by(), OTHER, "a living thread's slot is taken from it");
+    node::withdraw(&slot.ctl, node::seq(slot.ctl.state.load(Relaxed)));
+    mine.recycle(&slot.word)
+}
+
+/// Takes the slot, if it is free, for a thread of another process: `Engine::attach_thread`.
+fn take(slot: &Slot) -> bool {
+    let w = ThreadWord::read(&slot.word);
+    if !w.claim(&slot.word, OTHER) {
+        return false;
+    }
+    slot.ctl.robust.store(2, Relaxed);
+    w.go_live(&slot.word, OTHER);
+    true
+}
+
+/// SLOT-LIVE: a slot that changes hands is never taken from its new owner for its old owner's mark. SLOT-FREE: the new owner goes on from the
+/// old one's sequence number.
+#[test]
+fn slot_that_changes_hands_is_not_taken_for_dead() {
+    check(|| {
+        let w = World::new([0, 0]);
+        let old = node::publish(&w.slots[0].ctl);
+        w.slots[0].mark();
+        let heir = {
+            let w = w.clone();
+            thread::spawn(move || {
+                if take(&w.slots[0]) {
+                    assert_eq!(node::publish(&w.slots[0].ctl), old + 1);
+                }
+            })
+        };
+        let other = {
+            let w = w.clone();
+            thread::spawn(move || recycle(&w, 0, 1))
+        };
+        recycle(&w, 0, 2);
+        heir.join().unwrap();
+        other.join().unwrap();
+    });
+}
+
+/// GONE-MARK: a slot judged by its process is marked only while it is still the same thread's.
+#[test]
+fn late_mark_does_not_meet_the_next_owner() {
+    check(|| {
+        let w = World::new([0, 0]);
+        w.slots[0].ctl.robust.store(1, Relaxed);
+        let other = {
+            let w = w.clone();
+            thread::spawn(move || {
+                let slot = &w.slots[0];
+                if live(&slot.word).is_some_and(|word| mark_gone(&slot.word, word, &slot.ctl)) && recycle(&w, 0, 1) {
+                    assert!(take(slot));
+                }
+            })
+        };
+        let slot = &w.slots[0];
+        // Its process is gone: so this thread has been told of the first owner.
+        if let Some(word) = live(&slot.word).filter(|word| word.by() == PROC) {
+            mark_gone(&slot.word, word, &slot.ctl);
+        }
+        other.join().unwrap();
+        assert!(w.slots[0].word().by() != OTHER || !is_marked(&w.slots[0].ctl), "a living thread is marked");
+    });
+}
+
+/// SLOT-RECOVER: one recoverer at a time, and each sees what the last one did.
+#[test]
+fn recoverers_exclude_each_other() {
+    check(|| {
+        let (w, data) = (World::new([0, 0]), Arc::new(UnsafeCell::new(0)));
+        w.slots[0].mark();
+        let recover = |w: &World, data: &UnsafeCell<u32>, by: u32| {
+            let dead = &w.slots[0];
+            let word = live(&dead.word).unwrap();
+            if let Some(mine) = word.recover(&dead.word, by, &w.slots[by as usize].ctl, |r| is_marked(&w.slots[r as usize].ctl)) {
+                data.with_mut(|d| unsafe { *d += 1 });
+                mine.give_back(&dead.word);
+                return 1;
+            }
+            0
+        };
+        let other = {
+            let (w, data) = (w.clone(), data.clone());
+            thread::spawn(move || recover(&w, &data, 1))
+        };
+        let n = recover(&w, &data, 2) + other.join().unwrap();
+        data.with(|d| assert_eq!(unsafe { *d }, n));
+        assert_eq!(w.slots[0].word().recoverer(), None);
+    });
+}
+
+/// SLOT-RECOVER: a recoverer that dies anywhere leaves the slot to the next one, also when its own slot has got another owner since.
+#[test]
+fn recoverer_that_dies_leaves_the_slot_to_the_next() {
+    let points = each_crash_point(|k| {
+        let w = World::new([0, 0]);
+        w.slots[0].mark();
+        let recoverer = {
+            let w = w.clone();
+            thread::spawn(move || {
+                let died = dies_before(k, || {
+                    w.release_locks(0, 1, || ());
+                });
+                if died {
+                    w.slots[1].mark();
+                    // A third party recycles its slot (Engine::forget_recoverer first), and another thread, which lives, takes it.
+                    let gone = &w.slots[1];
+                    if gone.ctl.recovered.load(Acquire) != 0 {
+                        ThreadWord::forget(&w.slots[0].word, 1);
+                        gone.ctl.recovered.store(0, Release);
+                    }
+                    assert!(recycle(&w, 1, 2));
+                    assert!(take(gone));
+                }
+                died
+            })
+        };
+        w.release_locks(0, 2, || ());
+        let died = recoverer.join().unwrap();
+        w.release_locks(0, 2, || ());
+        assert!(w.slots[0].word().recoverer().is_none(), "nobody recovers it any more");
+        died
+    });
+    assert!(points > 5, "{points} crash points");
+}
+
+/// PROC-LIVE: who finds a process live finds its identity.
+#[test]
+fn process_goes_live_with_its_identity() {
+    check(|| {
+        let p = Arc::new((AtomicU64::new(0), AtomicU64::new(0)));
+        let claimant = {
+            let p = p.clone();
+            thread::spawn(move || {
+                let w = ProcWord::read(&p.0);
+                assert!(w.claim(&p.0, PID));
+                p.1.store(77, Relaxed);
+                w.go_live(&p.0, PID);
+            })
+        };
+        if ProcWord::read(&p.0).state() == SlotState::Live {
+            assert_eq!(p.1.load(Relaxed), 77);
+        }
+        claimant.join().unwrap();
+    });
+}
+
+/// SLOT-FREE: one claimant gets a free slot.
+#[test]
+fn one_claimant_gets_a_free_slot() {
+    check(|| {
+        let w = World::new([0, 0]);
+        w.slots[0].word.store(0, Relaxed);
+        let other = {
+            let w = w.clone();
+            thread::spawn(move || take(&w.slots[0]))
+        };
+        let mine = take(&w.slots[0]);
+        assert_ne!(other.join().unwrap(), mine);
+    });
+}
+
+/// RECORD-PUBLISH: who finds a record by its tag finds its adjustments at zero, and its length.
+#[test]
+fn undo_record_appears_zeroed() {
+    check(|| {
+        let r = Arc::new(UndoHead::default());
+        // What the last user left.
+        r.adj[0].store(5, Relaxed);
+        r.tag.store(TAG - 1, Relaxed);
+        let maker = {
+            let r = r.clone();
+            thread::spawn(move || {
+                edges::open_record(&r, 1);
+                r.adj[0].store(0, Relaxed);
+                edges::publish_record(&r, TAG);
+            })
+        };
+        if edges::is_record_of(&r, TAG) {
+            assert_eq!((r.adj[0].load(Relaxed), r.nsems.load(Relaxed)), (0, 1));
+        }
+        maker.join().unwrap();
+    });
+}
+
+/// ID-PUBLISH: who finds the id finds the set initialised.
+#[test]
+fn set_appears_initialised() {
+    check(|| {
+        let (id, nsems) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU32::new(0)));
+        let maker = {
+            let (id, nsems) = (id.clone(), nsems.clone());
+            thread::spawn(move || {
+                nsems.store(3, Relaxed);
+                IdEntry::new(1, 4096, TAG).publish(&id);
+            })
+        };
+        if IdEntry::find(&id).tag() == TAG {
+            assert_eq!(nsems.load(Relaxed), 3);
+        }
+        maker.join().unwrap();
+    });
+}

@@ -1,0 +1,158 @@
+//! What the model-checked tests share: bounds, crash points, a futex, and a little world of one cell and a few thread slots.
+#![allow(dead_code, reason = "each test uses its part")]
+
+use std::sync::atomic::AtomicBool;
+
+use loom::sync::{Arc, Condvar, Mutex};
+use manyway_sem::journal::Fin;
+use manyway_sem::slotword::{SlotState, ThreadWord, is_marked, live};
+use manyway_sem::word::{self, holders};
+use manyway_sem::{edges, journal};
+use manyway_shm::layout::{Cell, ThreadCtl};
+use manyway_sync::atomic::{AtomicI16, AtomicU32, AtomicU64, Ordering::*};
+use manyway_sync::robust::OWNER_DIED;
+
+/// The set's incarnation and page.
+pub const TAG: u32 = 7;
+pub const PAGE: u32 = 42;
+
+/// Runs `f` in all interleavings of up to two preemptions, with all values that a load may return.
+pub fn check(f: impl Fn() + Sync + Send + 'static) {
+    let mut b = loom::model::Builder::new();
+    b.preemption_bound = Some(2);
+    b.check(f);
+}
+
+/// Runs `f` once for each point at which the operation in it may die: it is given the number of accesses that the operation still makes,
+/// and says whether it died. Ends with the run in which no interleaving died. Returns how many points there are.
+pub fn each_crash_point(f: impl Fn(usize) -> bool + Clone + Sync + Send + 'static) -> usize {
+    for k in 0..500 {
+        let died = std::sync::Arc::new(AtomicBool::new(false));
+        let (f, d) = (f.clone(), died.clone());
+        check(move || {
+            if f(k) {
+                d.store(true, std::sync::atomic::Ordering::Relaxed);
+            }
+        });
+        if !died.load(std::sync::atomic::Ordering::Relaxed) {
+            return k;
+        }
+    }
+    panic!("an operation of so many accesses never ends");
+}
+
+/// A thread slot.
+pub struct Slot {
+    pub word: AtomicU64,
+    pub ctl: ThreadCtl,
+}
+
+impl Slot {
+    /// In use by a thread of process slot `proc`.
+    pub fn live(proc: u32) -> Slot {
+        Slot { word: AtomicU64::new(ThreadWord(0).owned(proc, SlotState::Live).0), ctl: ThreadCtl::default() }
+    }
+    /// What the kernel does at the end of the slot's thread.
+    pub fn mark(&self) {
+        self.ctl.robust.fetch_or(OWNER_DIED, AcqRel);
+    }
+    pub fn word(&self) -> ThreadWord {
+        ThreadWord(self.word.load(Relaxed))
+    }
+}
+
+/// FUTEX_WAIT and FUTEX_WAKE: the kernel compares and queues under a lock that the waker takes too.
+pub struct Futex {
+    lock: Mutex<()>,
+    bell: Condvar,
+}
+
+impl Futex {
+    pub fn new() -> Futex {
+        Futex { lock: Mutex::new(()), bell: Condvar::new() }
+    }
+    pub fn wait(&self, word: &AtomicU32, expected: u32) {
+        let guard = self.lock.lock().unwrap();
+        if word.load(Relaxed) == expected {
+            drop(self.bell.wait(guard).unwrap());
+        }
+    }
+    pub fn wake(&self) {
+        drop(self.lock.lock().unwrap());
+        self.bell.notify_all();
+    }
+}
+
+/// Two cells of a set, and the adjustment that process slot 3 has for the first one.
+pub struct World {
+    pub cells: [Cell; 2],
+    pub adj: AtomicI16,
+    pub slots: [Slot; 3],
+}
+
+/// The process slot whose adjustment it is, and whose threads the slots are.
+pub const PROC: u32 = 3;
+/// Its pid.
+pub const PID: u32 = 1234;
+
+/// A cell with a value, stamped, free.
+pub fn cell(value: u64) -> Cell {
+    let c = Cell::default();
+    c.word.store(word::tag_bits(TAG) | value, Relaxed);
+    c.otime.store(word::stamp(TAG, 1), Relaxed);
+    c
+}
+
+impl World {
+    pub fn new(values: [u64; 2]) -> Arc<World> {
+        Arc::new(World { cells: values.map(cell), adj: AtomicI16::new(0), slots: [(); 3].map(|()| Slot::live(PROC)) })
+    }
+    pub fn value(&self, num: usize) -> i32 {
+        word::value(self.cells[num].word.load(Relaxed))
+    }
+    /// The adjustment, after a look that the holders' count agrees with it and that the cell is free.
+    pub fn settled_adjustment(&self) -> i32 {
+        let adj = self.adj.load(Relaxed) as i32;
+        assert_eq!(self.cells[0].holders.load(Relaxed), holders::changed(0, PROC, 0, adj), "holders");
+        for c in &self.cells {
+            assert!(word::is_free(c.word.load(Relaxed), TAG), "left locked");
+        }
+        adj
+    }
+    pub fn recount(&self) {
+        self.cells[0].holders.store(holders::changed(0, PROC, 0, self.adj.load(Relaxed) as i32), Relaxed);
+    }
+
+    /// Recovers what slot `dead` holds by its journal, in the name of slot `by`: `Engine::release_locks` for the two fast paths that hold
+    /// cells, and for a cell section with `scan` for its queues. False: it lives, or somebody else is on it.
+    pub fn release_locks(&self, dead: u32, by: u32, scan: impl FnOnce()) -> bool {
+        let slot = &self.slots[dead as usize];
+        let Some(w) = live(&slot.word).filter(|_| is_marked(&slot.ctl)) else { return false };
+        let by_ctl = &self.slots[by as usize].ctl;
+        let Some(mine) = w.recover(&slot.word, by, by_ctl, |r| is_marked(&self.slots[r as usize].ctl)) else { return false };
+        let (kind, page, num) = journal::parse_head(slot.ctl.head.load(Acquire));
+        let fin = || Fin::parse(slot.ctl.fin.load(Relaxed));
+        assert!(kind == journal::Kind::Idle || (page, slot.ctl.tag.load(Relaxed)) == (PAGE, TAG), "the head names what it does not mean");
+        match kind {
+            journal::Kind::UndoIntent | journal::Kind::UndoCommit => {
+                let committed = (kind == journal::Kind::UndoCommit).then(fin);
+                edges::settle(&self.cells[num as usize], TAG, dead, committed, Some(&self.adj), || self.recount());
+            }
+            journal::Kind::MultiIntent | journal::Kind::MultiCommit => {
+                for c in &self.cells {
+                    if word::is_locked_by(c.word.load(Acquire), dead) {
+                        let (_, value, adj) = journal::parse_staged(c.staged.load(Relaxed));
+                        let committed = (kind == journal::Kind::MultiCommit).then(|| Fin { value, adj, pid: fin().pid });
+                        edges::settle(c, TAG, dead, committed, None, || ());
+                    }
+                }
+            }
+            journal::Kind::Cell if word::is_locked_by(self.cells[num as usize].word.load(Acquire), dead) => scan(),
+            _ => {}
+        }
+        slot.ctl.step.store(0, Relaxed);
+        slot.ctl.head.store(0, Release);
+        mine.give_back(&slot.word);
+        true
+    }
+}
