@@ -130,23 +130,20 @@ impl World {
         let Some(w) = live(&slot.word).filter(|_| is_marked(&slot.ctl)) else { return false };
         let by_ctl = &self.slots[by as usize].ctl;
         let Some(mine) = w.recover(&slot.word, by, by_ctl, |r| is_marked(&self.slots[r as usize].ctl)) else { return false };
-        let (kind, page, num) = journal::parse_head(slot.ctl.head.load(Acquire));
-        let fin = || Fin::parse(slot.ctl.fin.load(Relaxed));
-        assert!(kind == journal::Kind::Idle || (page, slot.ctl.tag.load(Relaxed)) == (PAGE, TAG), "the head names what it does not mean");
+        let head = slot.ctl.head.load(Acquire);
+        let (kind, page, num) = journal::parse_head(head);
+        let fin_word = slot.ctl.fin.load(Acquire);
+        let (fin, committed) = (Fin::parse(fin_word), journal::is_committed(head, fin_word));
+        assert!(kind == journal::Kind::Idle || page == PAGE, "the head names another set");
+        let settle = |num: usize, fin: Option<Fin>| edges::settle(&self.cells[num], TAG, dead, fin, Some(&self.adj), || self.recount());
         match kind {
-            journal::Kind::UndoIntent | journal::Kind::UndoCommit => {
-                let committed = (kind == journal::Kind::UndoCommit).then(fin);
-                edges::settle(&self.cells[num as usize], TAG, dead, committed, Some(&self.adj), || self.recount());
-            }
-            journal::Kind::MultiIntent | journal::Kind::MultiCommit => {
-                for c in &self.cells {
-                    if word::is_locked_by(c.word.load(Acquire), dead) {
-                        let (_, value, adj) = journal::parse_staged(c.staged.load(Relaxed));
-                        let committed = (kind == journal::Kind::MultiCommit).then(|| Fin { value, adj, pid: fin().pid });
-                        edges::settle(c, TAG, dead, committed, None, || ());
-                    }
+            journal::Kind::Undo => settle(num as usize, committed.then_some(fin)),
+            journal::Kind::Pair if committed => {
+                for (num, value) in journal::parse_pair(slot.ctl.pair.load(Relaxed)) {
+                    settle(num as usize, Some(Fin { value, adj: None, pid: fin.pid }));
                 }
             }
+            journal::Kind::Pair => (0..2).for_each(|num| settle(num, None)),
             journal::Kind::Cell if word::is_locked_by(self.cells[num as usize].word.load(Acquire), dead) => scan(),
             _ => {}
         }
