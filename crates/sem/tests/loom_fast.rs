@@ -32,7 +32,7 @@ fn take(w: &World, num: usize, by: u32) {
 /// FAST-CAS: who takes the unit sees what was written before it was given.
 #[test]
 fn fast_cas_hands_on_what_was_done() {
-    check(|| {
+    check_thoroughly(|| {
         let w = World::new([0, 0]);
         let data = Arc::new(UnsafeCell::new(0));
         let giver = {
@@ -86,7 +86,7 @@ fn cell_lock_excludes_and_hands_on() {
 /// CELL-LOCK against FAST-CAS: a section sees what was done before a unit came by the fast path.
 #[test]
 fn cell_lock_takes_over_from_fast_cas() {
-    check(|| {
+    check_thoroughly(|| {
         let (w, data) = (World::new([0, 0]), Arc::new(UnsafeCell::new(0)));
         let giver = {
             let (w, data) = (w.clone(), data.clone());
@@ -107,7 +107,7 @@ fn cell_lock_takes_over_from_fast_cas() {
 /// FAST-CAS against CELL-LOCK: who takes a unit by the fast path sees what the section did that gave it.
 #[test]
 fn fast_cas_takes_over_from_cell_lock() {
-    check(|| {
+    check_thoroughly(|| {
         let (w, data) = (World::new([0, 0]), Arc::new(UnsafeCell::new(0)));
         let giver = {
             let (w, data) = (w.clone(), data.clone());
@@ -128,7 +128,7 @@ fn fast_cas_takes_over_from_cell_lock() {
 /// A cell with sleepers is left to the slow path: an unlock says so in the word.
 #[test]
 fn unlock_keeps_newcomers_from_overtaking_sleepers() {
-    check(|| {
+    check_thoroughly(|| {
         let w = World::new([1, 0]);
         assert!(matches!(edges::try_lock_cell(&w.cells[0], TAG, 0), Ok(CellLock::Got(_))));
         let newcomer = {

@@ -55,7 +55,7 @@ fn completed_sleeper_wakes_and_sees_what_was_done() {
 /// NODE-DONE: of a completion and a withdrawal (signal, timeout) one wins, and both sides know which.
 #[test]
 fn completion_and_withdrawal_agree() {
-    check(|| {
+    check_thoroughly(|| {
         let ctl = Arc::new(ThreadCtl::default());
         let seq = node::publish(&ctl);
         let waker = {
@@ -122,7 +122,7 @@ fn zero_sleepers_share_one_wake() {
 fn stranger_reads_one_call() {
     const FIRST: Call = Call { set: (1, 1), op: 1, nops: 1 };
     const SECOND: Call = Call { set: (2, 2), op: 2, nops: 2 };
-    check(|| {
+    check_thoroughly(|| {
         let ctl = Arc::new(ThreadCtl::default());
         node::write(&ctl, FIRST);
         let first = node::publish(&ctl);
@@ -146,7 +146,7 @@ fn stranger_reads_one_call() {
 #[test]
 fn locks_exclude_and_hand_on() {
     for free in [0, word::tag_bits(TAG)] {
-        check(move || {
+        check_thoroughly(move || {
             let (lock, data) = (Arc::new(AtomicU64::new(free)), Arc::new(UnsafeCell::new(0)));
             let section = move |lock: &AtomicU64, data: &UnsafeCell<i32>, slot| {
                 while edges::try_lock(lock, free, slot).is_err() {
@@ -170,7 +170,7 @@ fn locks_exclude_and_hand_on() {
 #[test]
 fn lock_of_a_removed_set_is_not_taken() {
     let w = word::tag_bits(TAG + 1);
-    check(move || assert_eq!(edges::try_lock(&AtomicU64::new(w), word::tag_bits(TAG), 0), Err(w)));
+    check_thoroughly(move || assert_eq!(edges::try_lock(&AtomicU64::new(w), word::tag_bits(TAG), 0), Err(w)));
 }
 
 /// The sleeper of the grants below: slot 2 of the world wants one unit of cell 0, with SEM_UNDO.

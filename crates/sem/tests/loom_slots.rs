@@ -41,8 +41,7 @@ fn take(slot: &Slot) -> bool {
     true
 }
 
-/// SLOT-LIVE: a slot that changes hands is never taken from its new owner for its old owner's mark. SLOT-FREE: the new owner goes on from the
-/// old one's sequence number.
+/// SLOT-LIVE: a slot that changes hands is never taken from its new owner for its old owner's mark.
 #[test]
 fn slot_that_changes_hands_is_not_taken_for_dead() {
     check(|| {
@@ -67,10 +66,33 @@ fn slot_that_changes_hands_is_not_taken_for_dead() {
     });
 }
 
+/// SLOT-FREE: who takes a slot sees all that was done to it by who gave it back.
+#[test]
+fn heir_goes_on_from_the_last_sequence_number() {
+    check_thoroughly(|| {
+        let w = World::new([0, 0]);
+        let old = node::publish(&w.slots[0].ctl);
+        node::withdraw(&w.slots[0].ctl, old);
+        w.slots[0].mark();
+        let giver = {
+            let w = w.clone();
+            thread::spawn(move || {
+                // It slept once more before it ended.
+                node::publish(&w.slots[0].ctl);
+                assert!(recycle(&w, 0, 1));
+            })
+        };
+        if take(&w.slots[0]) {
+            assert_eq!(node::publish(&w.slots[0].ctl), old + 2);
+        }
+        giver.join().unwrap();
+    });
+}
+
 /// GONE-MARK: a slot judged by its process is marked only while it is still the same thread's.
 #[test]
 fn late_mark_does_not_meet_the_next_owner() {
-    check(|| {
+    check_thoroughly(|| {
         let w = World::new([0, 0]);
         w.slots[0].ctl.robust.store(1, Relaxed);
         let other = {
@@ -95,7 +117,7 @@ fn late_mark_does_not_meet_the_next_owner() {
 /// SLOT-RECOVER: one recoverer at a time, and each sees what the last one did.
 #[test]
 fn recoverers_exclude_each_other() {
-    check(|| {
+    check_thoroughly(|| {
         let (w, data) = (World::new([0, 0]), Arc::new(UnsafeCell::new(0)));
         w.slots[0].mark();
         let recover = |w: &World, data: &UnsafeCell<u32>, by: u32| {
@@ -156,7 +178,7 @@ fn recoverer_that_dies_leaves_the_slot_to_the_next() {
 /// PROC-LIVE: who finds a process live finds its identity.
 #[test]
 fn process_goes_live_with_its_identity() {
-    check(|| {
+    check_thoroughly(|| {
         let p = Arc::new((AtomicU64::new(0), AtomicU64::new(0)));
         let claimant = {
             let p = p.clone();
@@ -177,7 +199,7 @@ fn process_goes_live_with_its_identity() {
 /// SLOT-FREE: one claimant gets a free slot.
 #[test]
 fn one_claimant_gets_a_free_slot() {
-    check(|| {
+    check_thoroughly(|| {
         let w = World::new([0, 0]);
         w.slots[0].word.store(0, Relaxed);
         let other = {
@@ -192,7 +214,7 @@ fn one_claimant_gets_a_free_slot() {
 /// RECORD-PUBLISH: who finds a record by its tag finds its adjustments at zero, and its length.
 #[test]
 fn undo_record_appears_zeroed() {
-    check(|| {
+    check_thoroughly(|| {
         let r = Arc::new(UndoHead::default());
         // What the last user left.
         r.adj[0].store(5, Relaxed);
@@ -215,7 +237,7 @@ fn undo_record_appears_zeroed() {
 /// ID-PUBLISH: who finds the id finds the set initialised.
 #[test]
 fn set_appears_initialised() {
-    check(|| {
+    check_thoroughly(|| {
         let (id, nsems) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU32::new(0)));
         let maker = {
             let (id, nsems) = (id.clone(), nsems.clone());

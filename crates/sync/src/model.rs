@@ -27,7 +27,28 @@ pub fn dies_before(k: usize, f: impl FnOnce()) -> bool {
     died
 }
 
+std::thread_local! {
+    /// Whether the models that this thread runs explore the order of all accesses.
+    static THOROUGH: Cell<bool> = const { Cell::new(false) };
+}
+
+loom::lazy_static! {
+    static ref TURN: loom::sync::atomic::AtomicUsize = loom::sync::atomic::AtomicUsize::new(0);
+}
+
+/// Runs the model `f` so that all accesses are tried in all orders (up to the preemption bound). By itself loom tries another order of two
+/// accesses when they meet in one object, and knows only the last access to each, so that a thread's load hides another one's before
+/// it. Here all accesses meet in one more word. For small models only.
+pub fn thoroughly(f: impl FnOnce()) {
+    THOROUGH.set(true);
+    f();
+    THOROUGH.set(false);
+}
+
 fn access() {
+    if THOROUGH.get() {
+        TURN.fetch_add(1, Ordering::Relaxed);
+    }
     LEFT.with(|left| match left.get() {
         None => {}
         // Without the panic hook: a death is not a failure.

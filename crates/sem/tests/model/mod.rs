@@ -23,6 +23,11 @@ pub fn check(f: impl Fn() + Sync + Send + 'static) {
     b.check(f);
 }
 
+/// The same for a small model, with accesses to different words in all orders too.
+pub fn check_thoroughly(f: impl Fn() + Sync + Send + 'static) {
+    manyway_sync::model::thoroughly(|| check(f));
+}
+
 /// Runs `f` once for each point at which the operation in it may die: it is given the number of accesses that the operation still makes,
 /// and says whether it died. Ends with the run in which no interleaving died. Returns how many points there are.
 pub fn each_crash_point(f: impl Fn(usize) -> bool + Clone + Sync + Send + 'static) -> usize {
