@@ -267,11 +267,7 @@ impl Engine {
     fn link_thread(&self, t: &Thread, slot: u32, ctl: &ThreadCtl) -> Result<(), Errno> {
         let at = self.thread_at(slot).ok_or(Errno::EIO)? + PAGE;
         let tid = sys::gettid();
-        ctl.head.store(0, Relaxed);
-        ctl.step.store(0, Relaxed);
-        ctl.recovered.store(0, Relaxed);
-        ctl.tid.store(tid, Relaxed);
-        ctl.robust.store(tid, Relaxed);
+        occupy(ctl, tid);
         let linked = t.region.link(&self.arena, at)?;
         ctl.unlinked.store(!linked as u32, Relaxed);
         Ok(())

@@ -132,6 +132,16 @@ pub fn is_marked(ctl: &ThreadCtl) -> bool {
     ctl.robust.load(Acquire) & robust::OWNER_DIED != 0
 }
 
+/// Makes the control page of a slot that has just been claimed its new owner's. GONE-MARK: the release puts the claim before the robust word:
+/// who reads this one finds the slot's word changed.
+pub fn occupy(ctl: &ThreadCtl, tid: u32) {
+    ctl.head.store(0, Relaxed);
+    ctl.step.store(0, Relaxed);
+    ctl.recovered.store(0, Relaxed);
+    ctl.tid.store(tid, Relaxed);
+    ctl.robust.store(tid, Release);
+}
+
 /// GONE-MARK. Marks a slot's context as gone where the kernel has not (or will not). False: the slot is somebody else's by now.
 pub fn mark_gone(word: &AtomicU64, w: ThreadWord, ctl: &ThreadCtl) -> bool {
     // The robust word first: should the slot be recycled and linked again behind our look at its word, the CAS meets another thread id.

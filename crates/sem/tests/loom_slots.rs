@@ -10,7 +10,7 @@ use loom::thread;
 use manyway_sem::edges;
 use manyway_sem::id::IdEntry;
 use manyway_sem::node;
-use manyway_sem::slotword::{ProcWord, SlotState, ThreadWord, is_marked, live, mark_gone};
+use manyway_sem::slotword::{ProcWord, SlotState, ThreadWord, is_marked, live, mark_gone, occupy};
 use manyway_shm::layout::UndoHead;
 use manyway_sync::atomic::{AtomicU32, AtomicU64, Ordering::*};
 use manyway_sync::model::dies_before;
@@ -36,7 +36,7 @@ fn take(slot: &Slot) -> bool {
     if !w.claim(&slot.word, OTHER) {
         return false;
     }
-    slot.ctl.robust.store(2, Relaxed);
+    occupy(&slot.ctl, 2);
     w.go_live(&slot.word, OTHER);
     true
 }
@@ -68,24 +68,23 @@ fn slot_that_changes_hands_is_not_taken_for_dead() {
 
 /// SLOT-FREE: who takes a slot sees all that was done to it by who gave it back.
 #[test]
-fn heir_goes_on_from_the_last_sequence_number() {
+fn heir_sees_what_the_recoverer_did() {
     check_thoroughly(|| {
-        let w = World::new([0, 0]);
-        let old = node::publish(&w.slots[0].ctl);
-        node::withdraw(&w.slots[0].ctl, old);
+        let (w, data) = (World::new([0, 0]), Arc::new(UnsafeCell::new(0)));
         w.slots[0].mark();
-        let giver = {
-            let w = w.clone();
+        let recoverer = {
+            let (w, data) = (w.clone(), data.clone());
             thread::spawn(move || {
-                // It slept once more before it ended.
-                node::publish(&w.slots[0].ctl);
-                assert!(recycle(&w, 0, 1));
+                let slot = &w.slots[0];
+                let mine = live(&slot.word).unwrap().recover(&slot.word, 1, &w.slots[1].ctl, |_| false).unwrap();
+                data.with_mut(|d| unsafe { *d = 1 });
+                assert!(mine.recycle(&slot.word));
             })
         };
         if take(&w.slots[0]) {
-            assert_eq!(node::publish(&w.slots[0].ctl), old + 2);
+            data.with(|d| assert_eq!(unsafe { *d }, 1));
         }
-        giver.join().unwrap();
+        recoverer.join().unwrap();
     });
 }
 
