@@ -164,9 +164,12 @@ impl Engine {
     pub fn reap(&self, t: &Thread, pid: Option<u32>) -> usize {
         self.reap_processes(t, pid)
     }
-    /// Applies the calling process's own adjustments now (unshare(CLONE_SYSVSEM)).
+    /// Applies the calling process's own adjustments now (unshare(CLONE_SYSVSEM)), unless other threads share them: then the kernel only
+    /// leaves the list to those, and so does this, but for what the calling thread does later, which joins it again.
     pub fn apply_own_undo(&self, t: &Thread) {
-        if let Ok(me) = self.me(t) {
+        if !manyway_sync::sys::has_threads()
+            && let Ok(me) = self.me(t)
+        {
             self.apply_process(t, &me, me.proc, me.pid);
         }
     }

@@ -67,6 +67,8 @@ pub struct Stat {
     pub size: u64,
     /// Allocated blocks of 512 bytes.
     pub blocks: u64,
+    /// Links; of a directory: two more than it has directories.
+    pub links: u32,
 }
 
 /// `struct statx`, of which the kernel fills the fields that [`Stat`] has and more.
@@ -93,7 +95,7 @@ fn statx(dir: i32, path: &CStr, at: i32) -> Result<Stat, Errno> {
     // SAFETY: Statx is plain integers, for which zero is a value.
     let mut s: Statx = unsafe { core::mem::zeroed() };
     call!(Sysno::statx, dir, path.as_ptr(), at, STATX_BASIC_STATS, &raw mut s)?;
-    Ok(Stat { ino: s.ino, mode: s.mode as u32, uid: s.uid, size: s.size, blocks: s.blocks })
+    Ok(Stat { ino: s.ino, mode: s.mode as u32, uid: s.uid, size: s.size, blocks: s.blocks, links: s.nlink })
 }
 
 /// fstat(2).
@@ -173,6 +175,10 @@ pub fn getpid() -> u32 {
 /// gettid(2).
 pub fn gettid() -> u32 {
     call!(Sysno::gettid).unwrap_or(0) as u32
+}
+/// True unless the calling process is known to have one thread only.
+pub fn has_threads() -> bool {
+    stat(c"/proc/self/task").map_or(true, |s| s.links != 3)
 }
 /// geteuid(2).
 pub fn geteuid() -> u32 {
