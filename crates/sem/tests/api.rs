@@ -79,7 +79,13 @@ fn single_operations() {
 fn several_operations_are_all_or_nothing() {
     let ns = Namespace::private().unwrap();
     let set = ns.private_set(&[1, 1, 0]).unwrap();
-    // Two, by the short path, in both orders; then with repeats, undo and more.
+    // One and two, by the short paths, in both orders; then with repeats, undo and more.
+    set.run(&[Op::add(2, 1)]).unwrap();
+    set.run(&[Op::take(2, 1).undo()]).unwrap();
+    set.try_run(&[Op::add(2, 1).undo()]).unwrap();
+    assert_eq!(set.try_run(&[Op::zero(2)]), Err(Error::WouldBlock));
+    set.run_timeout(&[Op::take(2, 1)], SOON).unwrap();
+    assert_eq!(set.run_timeout(&[Op::take(2, 1)], SOON), Err(Error::TimedOut));
     set.run(&[Op::take(0, 1), Op::take(1, 1)]).unwrap();
     set.run(&[Op::add(1, 4), Op::add(0, 3)]).unwrap();
     assert_eq!(set.values().unwrap(), [3, 4, 0]);

@@ -232,13 +232,13 @@ impl Semaphore {
     #[inline(never)]
     fn operate_undo(&self, op: i16) -> bool {
         let (engine, set) = (self.set.engine(), self.set.found());
-        let done = thread::with_adjustment(self.set.namespace().shared(), set, self.num, self.key, |a| {
-            engine.enter_first(a.seat.thread);
-            let done = fast::undo(self.cell, a.word, &a.seat.by, set.page(), set.tag, self.num, op);
-            engine.leave_first(a.seat.thread);
-            done
-        });
-        done.unwrap_or_else(|| self.operate_undo_unprepared(op))
+        let Some(a) = thread::adjustment(self.set.namespace().shared(), set, self.num, self.key) else {
+            return self.operate_undo_unprepared(op);
+        };
+        engine.enter_first(a.seat.thread);
+        let done = fast::undo(self.cell, a.word, &a.seat.by, set.page(), set.tag, self.num, op);
+        engine.leave_first(a.seat.thread);
+        done
     }
 
     /// The same where the way to this process's adjustment has to be found first.

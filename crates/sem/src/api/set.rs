@@ -6,6 +6,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use manyway_shm::layout::{Cell, SetHead};
 use manyway_sync::Errno;
 
 use super::error::Error;
@@ -257,32 +258,43 @@ impl Set {
 
     #[inline(always)]
     fn run_for(&self, ops: &[Op], patience: Patience) -> Result<(), Error> {
-        if let [a, b] = ops
-            && let (Ok(a), Ok(b)) = (a.raw(), b.raw())
-            && self.pair(a, b)
-        {
-            return Ok(());
-        }
-        self.run_slow(ops, patience)
+        let done = match *ops {
+            [op] => self.single(op),
+            [a, b] => self.pair(a, b),
+            _ => false,
+        };
+        if done { Ok(()) } else { self.run_slow(ops, patience) }
     }
 
-    /// Two operations on two semaphores that are free; false: nothing has been done.
-    #[inline(always)]
-    fn pair(&self, a: SemBuf, b: SemBuf) -> bool {
+    /// One operation on a semaphore that is free; false: nothing has been done.
+    #[inline(never)]
+    fn single(&self, op: Op) -> bool {
+        let Ok(op) = op.raw() else { return false };
+        thread::with(self.namespace.shared(), |t| self.engine().try_one(t, self.id, op.num, op.op, op.flg))
+    }
+
+    /// Two operations on two semaphores that are free; false: nothing has been done. The operations come and stay in registers.
+    #[inline(never)]
+    fn pair(&self, a: Op, b: Op) -> bool {
+        let (Ok(a), Ok(b)) = (a.raw(), b.raw()) else { return false };
         let (a, b) = if a.num < b.num { (a, b) } else { (b, a) };
         let (engine, set) = (self.engine(), &self.found);
-        if a.num == b.num || (a.flg | b.flg) & SEM_UNDO as i16 != 0 || !engine.owner_permits(set.head, if a.op | b.op == 0 { 4 } else { 2 })
+        if a.num == b.num
+            || b.num as u32 >= set.nsems
+            || (a.flg | b.flg) & SEM_UNDO as i16 != 0
+            || !engine.owner_permits(set.head, if a.op | b.op == 0 { 4 } else { 2 })
         {
             return false;
         }
-        let (Some(ca), Some(cb)) = (set.cell(a.num.into()), set.cell(b.num.into())) else { return false };
-        let pair = thread::with_seat(self.namespace.shared(), |seat| {
-            engine.enter_first(seat.thread);
-            let done = fast::pair(ca, cb, &seat.by, set.page(), set.tag, (a.num, a.op), (b.num, b.op));
-            engine.leave_first(seat.thread);
-            done
-        });
-        pair == Some(true)
+        let view = set.arena.view();
+        let cell = |num: u16| view.at::<Cell>(set.at + (size_of::<SetHead>() + num as usize * size_of::<Cell>()) as u64);
+        let (Some(ca), Some(cb), Some(seat)) = (cell(a.num), cell(b.num), thread::seat(self.namespace.shared())) else {
+            return false;
+        };
+        engine.enter_first(seat.thread);
+        let done = fast::pair(ca, cb, &seat.by, set.page(), set.tag, (a.num, a.op), (b.num, b.op));
+        engine.leave_first(seat.thread);
+        done
     }
 
     #[cold]

@@ -148,19 +148,16 @@ fn with_slow<R>(shared: &'static Shared, f: impl FnOnce(&'static Thread) -> R) -
     r
 }
 
-/// Calls `f` with the calling thread's seat in a namespace if that is at hand; None: it is not, but will be next time if it can.
+/// The calling thread's seat in a namespace if it is at hand; None: it is not, but will be next time if it can.
 #[inline(always)]
-pub(super) fn with_seat<R>(shared: &'static Shared, f: impl FnOnce(Seat) -> R) -> Option<R> {
-    // Copied out here: a closure that borrows would not be inlined.
-    let last = SEAT.get();
-    if let Some((s, seat)) = last
-        && ptr::eq(s, shared)
-        && seat.is_good(&shared.engine)
-    {
-        return Some(f(seat));
+pub(super) fn seat(shared: &'static Shared) -> Option<Seat> {
+    match SEAT.get() {
+        Some((s, seat)) if ptr::eq(s, shared) && seat.is_good(&shared.engine) => Some(seat),
+        _ => {
+            look_up_seat(shared);
+            None
+        }
     }
-    look_up_seat(shared);
-    None
 }
 
 #[cold]
@@ -176,24 +173,16 @@ fn look_up_seat(shared: &'static Shared) -> Option<Seat> {
     Some(seat)
 }
 
-/// Calls `f` with this process's adjustment of a semaphore if that is at hand; None: it is not, but will be next time if it can.
+/// This process's adjustment of a semaphore if it is at hand; None: it is not, but will be next time if it can.
 #[inline(always)]
-pub(super) fn with_adjustment<R>(
-    shared: &'static Shared,
-    set: &SetRef<'static>,
-    num: u16,
-    key: u64,
-    f: impl FnOnce(Adjustment) -> R,
-) -> Option<R> {
-    let kept = ADJUSTMENTS.with(|all| all[key as usize % KEPT].get());
-    if let Some(a) = kept
-        && a.key == key
-        && a.seat.is_good(&shared.engine)
-    {
-        return Some(f(a));
+pub(super) fn adjustment(shared: &'static Shared, set: &SetRef<'static>, num: u16, key: u64) -> Option<Adjustment> {
+    match ADJUSTMENTS.with(|all| all[key as usize % KEPT].get()) {
+        Some(a) if a.key == key && a.seat.is_good(&shared.engine) => Some(a),
+        _ => {
+            look_up_adjustment(shared, set, num, key);
+            None
+        }
     }
-    look_up_adjustment(shared, set, num, key);
-    None
 }
 
 #[cold]
