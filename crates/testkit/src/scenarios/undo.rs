@@ -357,10 +357,10 @@ fn rule_18_unshare_by_a_thread(w: &World) {
     let s = w.set_of(&b, &[5]);
     w.check("A takes", a.op(s, &[dec(0, 3).undo()]), DONE);
     w.check("unshare", t.call(Command::UnshareUndo).ret, Ok(0));
-    w.values("after it", s, &[if w.is_kernel() { 2 } else { 5 }]);
+    w.values("after it", s, &[2]);
     w.check("the thread takes", t.op(s, &[dec(0, 1).undo()]), DONE);
     w.exit_thread(&t);
-    w.values("after the thread", s, &[if w.is_kernel() { 2 } else { 4 }]);
+    w.values("after the thread", s, &[if w.is_kernel() { 2 } else { 1 }]);
     w.exit(&a);
     w.values("after all", s, &[5]);
 }
