@@ -18,6 +18,7 @@ mod elf;
 mod errno;
 mod exports;
 mod fork;
+mod linkmap;
 mod real;
 mod scratch;
 mod signal;
@@ -29,10 +30,11 @@ mod trampoline;
 mod user;
 mod wait;
 
-/// A fault in the engine. Shared memory may be in the middle of a change, and the program's own abort handlers must not run on
-/// top of it: the process ends as a kill would end it, and its peers recover.
+/// A fault in the engine. Shared memory may be in the middle of a change, and the program's own handlers must not run on top of it:
+/// the process ends as a kill would end it, and its peers recover.
 #[panic_handler]
 fn panic(info: &core::panic::PanicInfo) -> ! {
     start::say(format_args!("{info}"));
+    signal::make_fatal(signal::SIGILL);
     arch::trap()
 }

@@ -6,7 +6,7 @@ use manyway_sync::Errno;
 use manyway_sync::atomic::{AtomicUsize, Ordering};
 
 use crate::arch::weak;
-use crate::errno;
+use crate::{errno, linkmap};
 
 macro_rules! functions {
     ($($id:ident = $name:literal,)*) => {
@@ -55,19 +55,31 @@ pub(crate) fn resolve_all() {
 
 /// The address of function number `index`, of the next library that defines it after this one.
 pub(crate) extern "C" fn resolve(index: usize) -> usize {
-    const RTLD_NEXT: *mut c_void = -1isize as *mut c_void;
-    let dlsym = weak!("dlsym");
-    if dlsym.is_null() {
-        return missing as *const () as usize;
-    }
-    // SAFETY: glibc and musl define it so. It may be called here: not from a signal handler, and it does not call this library.
-    let found = unsafe {
-        let dlsym = core::mem::transmute::<*const (), extern "C" fn(*mut c_void, *const c_char) -> *mut c_void>(dlsym);
-        dlsym(RTLD_NEXT, NAMES[index].as_ptr())
-    };
-    let address = if found.is_null() { missing as *const () as usize } else { found as usize };
+    let found = next(NAMES[index]);
+    let address = if found == 0 { missing as *const () as usize } else { found };
     TABLE[index].store(address, Ordering::Relaxed);
     address
+}
+
+fn next(name: &CStr) -> usize {
+    const RTLD_NEXT: *mut c_void = -1isize as *mut c_void;
+    let dlsym = weak!("dlsym");
+    if !dlsym.is_null() {
+        // SAFETY: glibc and musl define it so. It may be called here: not from a signal handler, and it does not call this library.
+        let dlsym = unsafe { core::mem::transmute::<*const (), extern "C" fn(*mut c_void, *const c_char) -> *mut c_void>(dlsym) };
+        return dlsym(RTLD_NEXT, name.as_ptr()) as usize;
+    }
+    let debug = weak!("_r_debug").cast::<linkmap::Debug>();
+    if debug.is_null() {
+        return 0;
+    }
+    // SAFETY: the dynamic linker's own; at start, or when first called, nobody unloads libraries that this program needs.
+    unsafe { linkmap::find_after(debug, &raw const _DYNAMIC, name) }
+}
+
+unsafe extern "C" {
+    /// This library's dynamic section; the linker defines it.
+    static _DYNAMIC: [usize; 2];
 }
 
 /// Stands for a function that the program's C library does not have.

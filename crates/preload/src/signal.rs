@@ -25,6 +25,7 @@ const SIG_IGN: usize = 1;
 const SIG_HOLD: usize = 2;
 const SIG_ERR: usize = usize::MAX;
 
+pub(crate) const SIGILL: c_int = 4;
 const SIGKILL: c_int = 9;
 const SIGSTOP: c_int = 19;
 
@@ -36,6 +37,12 @@ pub struct CAction {
     mask: [u64; 16],
     flags: c_int,
     restorer: usize,
+}
+
+/// Takes a signal's handler away, so that it ends the process.
+pub(crate) fn make_fatal(sig: c_int) {
+    // SAFETY: SIG_DFL needs nothing. It cannot fail for a signal that exists.
+    let _ = unsafe { sys::sigaction(sig, Some(&KernelAction { handler: SIG_DFL, ..KernelAction::default() })) };
 }
 
 /// What the program asks for, or is told.

@@ -107,14 +107,13 @@ extern "C" fn trampoline(sig: c_int, info: *mut c_void, context: *mut c_void) {
 /// # Safety
 /// `info` must point to the signal's `siginfo_t`.
 unsafe fn raised_by_instruction(sig: c_int, info: *const Info) -> bool {
-    const SIGILL: c_int = 4;
     const SIGTRAP: c_int = 5;
     const SIGBUS: c_int = 7;
     const SIGFPE: c_int = 8;
     const SIGSEGV: c_int = 11;
     const SIGSYS: c_int = 31;
     // SAFETY: the caller's promise. Codes above 0 come from the kernel, not from a process.
-    matches!(sig, SIGILL | SIGTRAP | SIGBUS | SIGFPE | SIGSEGV | SIGSYS) && unsafe { (*info).code } > 0
+    matches!(sig, signal::SIGILL | SIGTRAP | SIGBUS | SIGFPE | SIGSEGV | SIGSYS) && unsafe { (*info).code } > 0
 }
 
 /// Puts the signal off to the section's end.
