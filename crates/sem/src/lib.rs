@@ -57,3 +57,8 @@ pub use api::{
 #[cfg(not(loom))]
 pub use engine::{Engine, Fairness, Holder, Limits, OpenError, OpenOptions, Sleeper, Thread};
 pub use manyway_sync::Errno;
+
+/// The example in the project's README is kept true.
+#[cfg(all(doctest, feature = "std"))]
+#[doc = include_str!("../../../README.md")]
+struct Readme;
