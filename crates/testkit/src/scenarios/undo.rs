@@ -9,6 +9,7 @@ use crate::world::World;
 pub const ALL: &[Scenario] = &[
     scenario("rule_10_range_of_adjustments", rule_10_range_of_adjustments),
     scenario("rule_10_blocking_before_range", rule_10_blocking_before_range),
+    scenario("rule_10_range_when_woken", rule_10_range_when_woken),
     scenario("rule_11_only_operations_that_ask", rule_11_only_operations_that_ask),
     scenario("rule_12_setval_clears_in_all", rule_12_setval_clears_in_all),
     scenario("rule_12_setall_clears_all", rule_12_setall_clears_all),
@@ -75,6 +76,28 @@ fn rule_10_blocking_before_range(w: &World) {
     w.check("release", b.op(s, &[inc(0, 1)]), DONE);
     w.returns(&a, ERANGE);
     w.values("the unit is left", s, &[1]);
+}
+
+fn rule_10_range_when_woken(w: &World) {
+    let [a, b] = w.workers(["A", "B"]);
+    let s = w.set_of(&b, &[SEMVMX as u16, 0]);
+    w.check("adjustment +32767", a.op(s, &[dec(0, TOP).undo()]), DONE);
+    w.check("B returns one", b.op(s, &[inc(0, 1)]), DONE);
+    w.sleeps(&a, s, &[dec(1, 1), inc(0, 1).undo(), dec(0, 1).undo()]);
+    w.check("release", b.op(s, &[inc(1, 1)]), DONE);
+    w.returns(&a, DONE);
+    w.sleeps(&a, s, &[dec(1, 1), dec(0, 1).undo(), inc(0, 1).undo()]);
+    w.check("release", b.op(s, &[inc(1, 1)]), DONE);
+    w.returns(&a, ERANGE);
+    let s = w.set(&b, 2);
+    w.check("adjustment −32767", a.op(s, &[inc(0, TOP).undo()]), DONE);
+    w.check("B takes all", b.op(s, &[dec(0, TOP)]), DONE);
+    for (adjustment, result) in [("−32768", DONE), ("−32769", ERANGE)] {
+        w.sleeps(&a, s, &[dec(1, 1), inc(0, 1).undo()]);
+        w.check(&format!("adjustment {adjustment}"), b.op(s, &[inc(1, 1)]), DONE);
+        w.returns(&a, result);
+    }
+    w.values("the unit of the failed call is left", s, &[1, 1]);
 }
 
 fn rule_11_only_operations_that_ask(w: &World) {
