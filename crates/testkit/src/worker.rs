@@ -134,7 +134,7 @@ impl Worker {
             Command::RawOp { id, ops, nsops, timeout } => plain(sys::raw_semop(id, ops, nsops, timeout)),
             Command::Ctl { id, num, cmd, val } => plain(c.ctl(id, num, cmd, val)),
             Command::RawCtl { id, num, cmd, arg } => plain(sys::raw_semctl(id, num, cmd, arg)),
-            Command::GetAll { id, n } => c.get_all(id).map(|v| (0, Out::Values(v[..n].to_vec()))),
+            Command::GetAll { id, n } => c.get_all(id).map(|v| (0, Out::Values(v.into_iter().take(n).collect()))),
             Command::SetAll { id, vals } => plain(c.set_all(id, &vals)),
             Command::Stat { id } => c.stat(id, IPC_STAT).map(|(n, s)| (n, Out::Stat(s))),
             Command::StatIndex { index, any } => c.stat(index, if any { SEM_STAT_ANY } else { SEM_STAT }).map(|(n, s)| (n, Out::Stat(s))),
@@ -232,7 +232,7 @@ fn crowd(c: &dyn Calls, id: i32, ops: &[Op], threads: u32) -> Res {
 fn sum_range(c: &dyn Calls, id: i32, n: usize, times: u32) -> Result<(i64, Out), Errno> {
     let (mut least, mut most) = (u64::MAX, 0);
     for _ in 0..times {
-        let sum = c.get_all(id)?[..n].iter().map(|v| u64::from(*v)).sum();
+        let sum = c.get_all(id)?.into_iter().take(n).map(u64::from).sum();
         least = least.min(sum);
         most = most.max(sum);
     }

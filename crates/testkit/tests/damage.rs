@@ -153,7 +153,7 @@ fn symbolic_link() {
 fn scribbled_over() {
     let number = |name, default| std::env::var(name).map_or(default, |v| v.parse().expect("a number"));
     let first = number("MANYWAY_SCRIBBLE_SEED", 1);
-    for seed in first..first + number("MANYWAY_SCRIBBLES", 5) {
+    for seed in first..first + number("MANYWAY_SCRIBBLES", 24) {
         let dir = tempfile::tempdir_in("/dev/shm").expect("/dev/shm is writable");
         let w = World::within(Setup { backend: Backend::Engine, as_user: false, limits: None }, dir.path());
         let [a, b, c] = w.workers(["A", "B", "C"]);
