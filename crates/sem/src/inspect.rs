@@ -86,10 +86,10 @@ impl Engine {
     }
 
     pub(crate) fn count_operations(&self) -> u64 {
-        let live: u64 = (0..self.arena.header().ids_ready.load(Acquire).min(MAX_SETS))
+        (0..self.arena.header().ids_ready.load(Acquire).min(MAX_SETS))
             .filter_map(|i| self.set_of_index(i))
-            .map(|(_, set)| set.cells().map(|(_, c)| c.operations.load(Relaxed)).sum::<u64>())
-            .sum();
-        live + self.arena.header().operations.load(Relaxed)
+            .flat_map(|(_, set)| set.cells())
+            .map(|(_, c)| c.operations.load(Relaxed))
+            .fold(self.arena.header().operations.load(Relaxed), u64::wrapping_add)
     }
 }

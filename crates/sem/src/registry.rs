@@ -176,8 +176,8 @@ impl Engine {
         s.lock.store(word::tag_bits(tag), Release);
         h.last_index.store(index + 1, Relaxed);
         h.last_seq.store(seq, Relaxed);
-        h.sets.store(sets + 1, Relaxed);
-        h.sems.store(sems + nsems, Relaxed);
+        h.sets.store(sets.wrapping_add(1), Relaxed);
+        h.sems.store(sems.wrapping_add(nsems), Relaxed);
         self.hash_in(&set);
         // ID-PUBLISH: the set is there from here on.
         IdEntry::new(seq, at, tag).publish(self.id_word(index).ok_or(Errno::EIO)?);
@@ -188,9 +188,9 @@ impl Engine {
     fn next_index(&self, sets: u32, mni: u32) -> Result<(u32, u32), Errno> {
         let h = self.arena.header();
         let (start, seq) = (h.last_index.load(Relaxed), h.last_seq.load(Relaxed));
-        let cycle = (sets * 3 / 2).max(MIN_CYCLE).min(mni);
+        let cycle = (sets.saturating_mul(3) / 2).max(MIN_CYCLE).min(mni);
         let free = |i: u32| self.id_word(i).is_none_or(|w| w.load(Relaxed) == 0);
-        let from = |i: u32| if i < start { (seq + 1) % (SEQ_MAX + 1) } else { seq };
+        let from = |i: u32| if i < start { seq.wrapping_add(1) % (SEQ_MAX + 1) } else { seq };
         (start.min(cycle)..cycle)
             .chain(0..start.min(cycle))
             .chain(cycle..mni)
@@ -252,8 +252,8 @@ impl Engine {
                     self.hash_out(set);
                     h.sets.store(h.sets.load(Relaxed).saturating_sub(1), Relaxed);
                     h.sems.store(h.sems.load(Relaxed).saturating_sub(set.nsems), Relaxed);
-                    let done: u64 = set.cells().map(|(_, c)| c.operations.load(Relaxed)).sum();
-                    h.operations.store(h.operations.load(Relaxed) + done, Relaxed);
+                    let done = set.cells().fold(0u64, |n, (_, c)| n.wrapping_add(c.operations.load(Relaxed)));
+                    h.operations.store(h.operations.load(Relaxed).wrapping_add(done), Relaxed);
                 }
                 w.store(0, Release);
             }
@@ -283,7 +283,7 @@ impl Engine {
                 && self.arena.mark(set.at)
             {
                 sets += 1;
-                sems += set.nsems;
+                sems = u32::wrapping_add(sems, set.nsems);
                 self.hash_in(&set);
             }
         }

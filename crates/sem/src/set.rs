@@ -26,7 +26,8 @@ impl<'e> SetRef<'e> {
     pub(crate) fn at(arena: &'e Arena, at: u64, tag: u32, index: u32) -> Option<SetRef<'e>> {
         let head: &SetHead = arena.at(at)?;
         let nsems = head.nsems.load(Relaxed);
-        Some(SetRef { arena, head, at, tag, nsems, index })
+        // More than any set can have is damage.
+        (nsems <= MAX_MSL).then_some(SetRef { arena, head, at, tag, nsems, index })
     }
     /// The cell of a semaphore; None beyond the last one.
     #[inline]
