@@ -105,6 +105,11 @@ fn several_operations_are_all_or_nothing() {
     set.run(&many[..many.len() - 1]).unwrap();
     assert_eq!(set.values().unwrap()[0] as u32, 2 + ns.limits().opm);
     assert_eq!(format!("{:?}", [Op::take(1, 2).undo(), Op::zero(0).no_wait()]), "[take(1, 2).undo(), zero(0).no_wait()]");
+    for (op, amount) in [(Op::take(0, 0), 0), (Op::add(0, 0), 0), (Op::take(0, 32768), 32768), (Op::add(0, 65535).undo(), 65535)] {
+        assert_eq!(set.run(&[op]), Err(Error::BadAmount(amount)));
+        assert_eq!(set.run(&[Op::add(1, 1), op]), Err(Error::BadAmount(amount)));
+    }
+    set.run(&[Op::take(0, 1), Op::add(1, 32767 - 3)]).unwrap();
 }
 
 #[test]

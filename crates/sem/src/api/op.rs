@@ -21,34 +21,40 @@ use crate::abi::{IPC_NOWAIT, SEM_UNDO, SEMVMX, SemBuf};
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 #[must_use]
-// {flags 16 | what 16 | amount 16 | num 16}, one word: what is written as a word and read as one stays in a register.
+// {bad 16 | flags 16 | sem_op 16 | num 16}, one word: what is written as a word and read as one stays in a register.
 pub struct Op(u64);
 
-const TAKE: u64 = 0;
-const ADD: u64 = 1;
-const ZERO: u64 = 2;
+const MAX: u16 = SEMVMX as u16;
+/// The amount, which is where `sem_op` is otherwise, cannot be one.
+const BAD: u64 = 1 << 48;
 
 impl Op {
-    const fn new(num: u16, amount: u16, what: u64) -> Op {
-        Op(num as u64 | (amount as u64) << 16 | what << 32)
+    const fn new(num: u16, op: i16) -> Op {
+        Op(num as u64 | (op as u16 as u64) << 16)
     }
     const fn with(self, flag: i32) -> Op {
-        Op(self.0 | (flag as u64) << 48)
+        Op(self.0 | (flag as u64) << 32)
     }
     /// Takes `amount` (1 to 32767) from semaphore `num`; waits until its value is as large.
     #[inline]
     pub const fn take(num: u16, amount: u16) -> Op {
-        Op::new(num, amount, TAKE)
+        match amount {
+            1..=MAX => Op::new(num, -(amount as i16)),
+            _ => Op(Op::new(num, amount as i16).0 | BAD),
+        }
     }
     /// Adds `amount` (1 to 32767) to semaphore `num`; never waits.
     #[inline]
     pub const fn add(num: u16, amount: u16) -> Op {
-        Op::new(num, amount, ADD)
+        match amount {
+            1..=MAX => Op::new(num, amount as i16),
+            _ => Op(Op::new(num, amount as i16).0 | BAD),
+        }
     }
     /// Waits until semaphore `num` is zero.
     #[inline]
     pub const fn zero(num: u16) -> Op {
-        Op::new(num, 0, ZERO)
+        Op::new(num, 0)
     }
     /// The same, taken back when the process ends, in whatever way (SEM_UNDO).
     #[inline]
@@ -65,26 +71,21 @@ impl Op {
     #[inline(always)]
     pub(super) fn raw(self) -> Result<SemBuf, Error> {
         let Op(w) = self;
-        let amount = (w >> 16) as u16;
-        let op = match w >> 32 & 0xffff {
-            ZERO => 0,
-            _ if amount == 0 || amount > SEMVMX as u16 => return Err(Error::BadAmount(amount)),
-            TAKE => -(amount as i16),
-            _ => amount as i16,
-        };
-        Ok(SemBuf { num: w as u16, op, flg: (w >> 48) as i16 })
+        if w & BAD != 0 {
+            return Err(Error::BadAmount((w >> 16) as u16));
+        }
+        Ok(SemBuf { num: w as u16, op: (w >> 16) as i16, flg: (w >> 32) as i16 })
     }
 }
 
 impl fmt::Debug for Op {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Op(w) = *self;
-        match w >> 32 & 0xffff {
-            ZERO => write!(f, "zero({})", w as u16)?,
-            TAKE => write!(f, "take({}, {})", w as u16, (w >> 16) as u16)?,
-            _ => write!(f, "add({}, {})", w as u16, (w >> 16) as u16)?,
+        match self.raw() {
+            Err(_) => f.write_str("an operation with a bad amount")?,
+            Ok(SemBuf { num, op: 0, .. }) => write!(f, "zero({num})")?,
+            Ok(SemBuf { num, op, .. }) => write!(f, "{}({num}, {})", if op < 0 { "take" } else { "add" }, op.unsigned_abs())?,
         }
-        let flags = (w >> 48) as i32;
+        let flags = (self.0 >> 32) as i32;
         f.write_str(if flags & SEM_UNDO != 0 { ".undo()" } else { "" })?;
         f.write_str(if flags & IPC_NOWAIT != 0 { ".no_wait()" } else { "" })
     }
