@@ -20,9 +20,10 @@ fn limit(namespace: Namespace) -> Result<Semaphore, manyway_sem::Error> {
 }
 
 fn main() -> Result<(), Box<dyn Error>> {
-    match env::args().nth(1) {
-        Some(name) => work(&name),
-        None => supervise(),
+    let args: Vec<String> = env::args().skip(1).collect();
+    match &args[..] {
+        [role, name] if role == "work" => work(name),
+        _ => supervise(),
     }
 }
 
@@ -46,7 +47,7 @@ fn supervise() -> Result<(), Box<dyn Error>> {
 
     let start = |name: u32| {
         let mut worker = Command::new(env::current_exe()?);
-        worker.arg(name.to_string()).env("MANYWAY_DIR", namespace.dir()).stdout(Stdio::piped()).spawn()
+        worker.args(["work", &name.to_string()]).env("MANYWAY_DIR", namespace.dir()).stdout(Stdio::piped()).spawn()
     };
     let mut stuck = start(0)?;
     let mut line = String::new();

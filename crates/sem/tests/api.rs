@@ -1,5 +1,5 @@
 //! The Rust API between threads and between processes.
-#![cfg(not(loom))]
+#![cfg(all(feature = "std", not(loom)))]
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::{Command, Stdio};
