@@ -18,6 +18,7 @@ mod posix;
 
 pub use kernel::Kernel;
 pub use manyway::Manyway;
+pub(crate) use manyway::namespace;
 pub use posix::Posix;
 
 /// Back ends by name.

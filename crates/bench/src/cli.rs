@@ -62,14 +62,8 @@ impl Env {
     pub fn beside(exe: &Path, args: &[&str]) -> Env {
         let library = std::env::var_os("MANYWAY_LIB").map(PathBuf::from);
         let library = library.unwrap_or_else(|| exe.with_file_name("libmanyway.so"));
-        let worker = std::iter::once(exe.as_os_str().to_owned())
-            .chain(args.iter().map(Into::into))
-            .collect();
-        Env {
-            worker,
-            preload: library.is_file().then_some(library),
-            watcher: None,
-        }
+        let worker = std::iter::once(exe.as_os_str().to_owned()).chain(args.iter().map(Into::into)).collect();
+        Env { worker, preload: library.is_file().then_some(library), watcher: None }
     }
 }
 
@@ -129,8 +123,7 @@ impl FromStr for Pin {
             "allowed" => Ok(Pin::Allowed),
             list => {
                 let cpus: Result<Vec<usize>, _> = list.split(',').map(str::parse).collect();
-                cpus.map(Pin::Cpus)
-                    .map_err(|_| format!("{list:?} is no list of CPU numbers like 0,1, nor `allowed`, nor `none`"))
+                cpus.map(Pin::Cpus).map_err(|_| format!("{list:?} is no list of CPU numbers like 0,1, nor `allowed`, nor `none`"))
             }
         }
     }
@@ -170,47 +163,25 @@ mod tests {
 
     #[test]
     fn uncontended_as_documented() {
-        let line = [
-            "bench",
-            "uncontended",
-            "--backend",
-            "kernel,posix",
-            "--json",
-            "f",
-            "--secs",
-            "1.5",
-            "--rounds",
-            "3",
-            "--pin",
-            "1,0",
-        ];
+        let line = ["bench", "uncontended", "--backend", "kernel,posix", "--json", "f", "--secs", "1.5", "--rounds", "3", "--pin", "1,0"];
         let args = Program::try_parse_from(line).unwrap_or_else(|e| panic!("{e}")).args;
         assert_eq!(args.json.as_deref(), Some(Path::new("f")));
-        let Workload::Uncontended(args) = args.workload else {
-            panic!("{:?}", args.workload)
-        };
+        let Workload::Uncontended(args) = args.workload else { panic!("{:?}", args.workload) };
         assert_eq!(args.backend, [Kind::Kernel, Kind::Posix]);
         assert_eq!((args.secs, args.rounds, args.pin), (1.5, 3, Pin::Cpus(vec![1, 0])));
     }
 
     #[test]
     fn all_three_back_ends_by_default() {
-        let args = Program::try_parse_from(["bench", "uncontended"])
-            .unwrap_or_else(|e| panic!("{e}"))
-            .args;
-        let Workload::Uncontended(args) = args.workload else {
-            panic!("{:?}", args.workload)
-        };
+        let args = Program::try_parse_from(["bench", "uncontended"]).unwrap_or_else(|e| panic!("{e}")).args;
+        let Workload::Uncontended(args) = args.workload else { panic!("{:?}", args.workload) };
         assert_eq!(args.backend, [Kind::Kernel, Kind::Manyway, Kind::Posix]);
     }
 
     #[test]
     fn a_bad_pin_or_round_count_is_refused() {
         for bad in [["--pin", "x"], ["--pin", ""], ["--rounds", "0"], ["--backend", "sysv"]] {
-            assert!(
-                Program::try_parse_from(["bench", "uncontended"].iter().chain(&bad)).is_err(),
-                "{bad:?}"
-            );
+            assert!(Program::try_parse_from(["bench", "uncontended"].iter().chain(&bad)).is_err(), "{bad:?}");
         }
     }
 

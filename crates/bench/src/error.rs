@@ -20,7 +20,7 @@ pub enum Error {
         errno: Errno,
     },
     /// A namespace could not be opened.
-    #[error("cannot open a namespace in {}: {error:?}", .dir.display())]
+    #[error("cannot open a namespace in {}: {error}", .dir.display())]
     Namespace {
         /// Its directory.
         dir: PathBuf,

@@ -6,9 +6,10 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Stdio};
 
+use manyway_sem::Engine;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use crate::backend::{Kind, Place, SetId};
+use crate::backend::{Kind, Place, SetId, namespace};
 use crate::worker::{Answer, Command, Start};
 use crate::{Env, Error};
 
@@ -17,6 +18,8 @@ pub struct Lab {
     launch: Launch,
     place: Place,
     keeper: Worker,
+    /// The namespace that the preloaded library has to use, to see that it does.
+    preloaded: Option<Engine>,
 }
 
 /// A worker process. Dropping it kills it, unless it is a keeper, which is asked to end.
@@ -43,32 +46,18 @@ impl Lab {
             (Kind::ManywayPreload, library) => library.clone(),
             _ => None,
         };
-        let launch = Launch {
-            command: env.worker.clone(),
-            preload,
-        };
-        let parent = [Path::new("/dev/shm"), &std::env::temp_dir()]
-            .into_iter()
-            .find(|dir| dir.is_dir())
-            .map(Path::to_owned);
+        let launch = Launch { command: env.worker.clone(), preload };
+        let parent = [Path::new("/dev/shm"), &std::env::temp_dir()].into_iter().find(|dir| dir.is_dir()).map(Path::to_owned);
         let parent = parent.unwrap_or_else(|| PathBuf::from("."));
         let made = tempfile::Builder::new().prefix("manyway-bench-").tempdir_in(&parent);
         let dir = made.map_err(Error::io(format!("cannot make a directory in {}", parent.display())))?;
-        let place = Place {
-            kind,
-            dir: dir.path().to_owned(),
-        };
-        let keeper = Worker::start(
-            &launch,
-            &Start {
-                place: place.clone(),
-                cpu,
-                keeper: true,
-            },
-        )?;
+        let place = Place { kind, dir: dir.path().to_owned() };
+        // The library opens a namespace and makes none.
+        let preloaded = if kind == Kind::ManywayPreload { Some(namespace(&place)?) } else { None };
+        let keeper = Worker::start(&launch, &Start { place: place.clone(), cpu, keeper: true })?;
         // From here on the keeper removes it, even when this process is killed.
         let _ = dir.keep();
-        Ok(Lab { launch, place, keeper })
+        Ok(Lab { launch, place, keeper, preloaded })
     }
 
     /// The directory of the place.
@@ -87,28 +76,17 @@ impl Lab {
             Answer::Set(id) => id,
             other => return Err(self.keeper.surprised(&other)),
         };
-        if let Some(library) = &self.launch.preload {
-            let empty = std::fs::read_dir(&self.place.dir)
-                .map_err(Error::io("cannot look into a namespace"))?
-                .next()
-                .is_none();
-            if empty {
-                return Err(Error::NotPreloaded(library.clone()));
-            }
+        if let (Some(library), Some(namespace)) = (&self.launch.preload, &self.preloaded)
+            && namespace.info().sets == 0
+        {
+            return Err(Error::NotPreloaded(library.clone()));
         }
         Ok(id)
     }
 
     /// Another worker that joins the place.
     pub fn worker(&self, cpu: Option<usize>) -> Result<Worker, Error> {
-        Worker::start(
-            &self.launch,
-            &Start {
-                place: self.place.clone(),
-                cpu,
-                keeper: false,
-            },
-        )
+        Worker::start(&self.launch, &Start { place: self.place.clone(), cpu, keeper: false })
     }
 }
 
@@ -146,13 +124,7 @@ impl Worker {
         let (Some(input), Some(output)) = (child.stdin.take(), child.stdout.take()) else {
             unreachable!("both were asked for as pipes");
         };
-        let mut worker = Worker {
-            child,
-            kind,
-            keeper,
-            input: Some(input),
-            output: BufReader::new(output),
-        };
+        let mut worker = Worker { child, kind, keeper, input: Some(input), output: BufReader::new(output) };
         match worker.receive()? {
             Answer::Done => Ok(worker),
             other => Err(worker.surprised(&other)),
@@ -207,11 +179,7 @@ impl Worker {
     }
 
     fn lost(&self, what: &str) -> Error {
-        Error::Lost {
-            pid: self.pid(),
-            backend: self.kind,
-            what: what.to_owned(),
-        }
+        Error::Lost { pid: self.pid(), backend: self.kind, what: what.to_owned() }
     }
 
     /// Kills it with SIGKILL and returns at once.
@@ -221,10 +189,7 @@ impl Worker {
 
     /// Waits for its end.
     pub fn wait(&mut self) -> Result<(), Error> {
-        self.child
-            .wait()
-            .map(drop)
-            .map_err(Error::io(format!("cannot wait for worker {}", self.pid())))
+        self.child.wait().map(drop).map_err(Error::io(format!("cannot wait for worker {}", self.pid())))
     }
 }
 

@@ -35,9 +35,7 @@ impl Machine {
         };
         let uname = rustix::system::uname();
         Machine {
-            cpu: field("model name")
-                .or_else(|| field("CPU part"))
-                .unwrap_or_else(|| "unknown".to_owned()),
+            cpu: field("model name").or_else(|| field("CPU part")).unwrap_or_else(|| "unknown".to_owned()),
             cpus: cpuinfo.lines().filter(|l| l.starts_with("processor")).count().max(1),
             allowed: allowed_cpus().map_or(1, |c| c.len()),
             arch: std::env::consts::ARCH.to_owned(),

@@ -118,13 +118,7 @@ impl Report {
             })
             .collect();
         let args = serde_json::to_value(args).unwrap_or_default();
-        Report {
-            workload: workload.to_owned(),
-            args,
-            machine: Machine::here(),
-            results,
-            ratios,
-        }
+        Report { workload: workload.to_owned(), args, machine: Machine::here(), results, ratios }
     }
 
     /// Writes the report as JSON into a file.
@@ -146,11 +140,7 @@ impl Report {
         rows.extend(self.results.iter().map(|r| {
             let ratio = self.ratios.iter().filter(|x| x.case == r.case && x.backend == r.backend);
             let ratio: Vec<_> = ratio.map(|x| format!("{} x {}", number(x.median), x.over)).collect();
-            let note = if r.spread > NOISY {
-                format!("noisy: middle half within {:.0} %", r.spread * 100.0)
-            } else {
-                String::new()
-            };
+            let note = if r.spread > NOISY { format!("noisy: middle half within {:.0} %", r.spread * 100.0) } else { String::new() };
             vec![
                 r.case.clone(),
                 r.backend.clone(),
@@ -189,12 +179,7 @@ impl Ratio {
         let pairs = series.samples.iter().zip(&reference.samples);
         let ratios: Vec<f64> = pairs.filter_map(|(&s, &r)| series.unit.better(s, r)).collect();
         let (case, backend) = (series.case.to_owned(), series.backend.name().to_owned());
-        (!ratios.is_empty()).then(|| Ratio {
-            case,
-            backend,
-            over: over.to_owned(),
-            median: stats::median(&ratios),
-        })
+        (!ratios.is_empty()).then(|| Ratio { case, backend, over: over.to_owned(), median: stats::median(&ratios) })
     }
 }
 
@@ -238,12 +223,7 @@ mod tests {
     use super::*;
 
     fn series(backend: Kind, unit: Unit, samples: &[f64]) -> Series {
-        Series {
-            case: "inc-dec",
-            backend,
-            unit,
-            samples: samples.to_vec(),
-        }
+        Series { case: "inc-dec", backend, unit, samples: samples.to_vec() }
     }
 
     #[test]
@@ -252,15 +232,7 @@ mod tests {
         let ours = series(Kind::Manyway, Unit::Ns, &[6.0, 10.0, 10.0]);
         let report = Report::new("uncontended", &(), &[kernel, ours]);
         // Round by round 100, 120 and 61; the ratio of the medians would be another number, 61.
-        assert_eq!(
-            report.ratios,
-            [Ratio {
-                case: "inc-dec".into(),
-                backend: "manyway".into(),
-                over: "kernel".into(),
-                median: 100.0
-            }]
-        );
+        assert_eq!(report.ratios, [Ratio { case: "inc-dec".into(), backend: "manyway".into(), over: "kernel".into(), median: 100.0 }]);
     }
 
     #[test]
@@ -272,18 +244,11 @@ mod tests {
 
     #[test]
     fn json_has_the_documented_fields_only() {
-        let report = Report::new(
-            "uncontended",
-            &serde_json::json!({"rounds": 1}),
-            &[series(Kind::Kernel, Unit::Ns, &[600.0])],
-        );
+        let report = Report::new("uncontended", &serde_json::json!({"rounds": 1}), &[series(Kind::Kernel, Unit::Ns, &[600.0])]);
         let json: serde_json::Value = serde_json::from_str(&report.to_json()).unwrap();
         let keys = |v: &serde_json::Value| v.as_object().unwrap().keys().cloned().collect::<Vec<_>>();
         assert_eq!(keys(&json), ["args", "machine", "ratios", "results", "workload"]);
-        assert_eq!(
-            keys(&json["results"][0]),
-            ["backend", "case", "max", "median", "min", "rounds", "unit"]
-        );
+        assert_eq!(keys(&json["results"][0]), ["backend", "case", "max", "median", "min", "rounds", "unit"]);
         assert_eq!(json["results"][0]["unit"], "ns");
         let back: Report = serde_json::from_value(json).unwrap();
         assert_eq!(back.results[0].median, 600.0);

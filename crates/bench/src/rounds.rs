@@ -20,12 +20,7 @@ pub struct Series {
 impl Series {
     /// Nothing sampled yet.
     pub fn new(case: &'static str, backend: Kind, unit: Unit) -> Series {
-        Series {
-            case,
-            backend,
-            unit,
-            samples: Vec::new(),
-        }
+        Series { case, backend, unit, samples: Vec::new() }
     }
 }
 

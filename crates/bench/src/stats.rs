@@ -20,12 +20,7 @@ impl Summary {
         let median = quantile(&sorted, 0.5);
         let range = quantile(&sorted, 0.75) - quantile(&sorted, 0.25);
         let spread = if median == 0.0 { 0.0 } else { range / median };
-        Summary {
-            median,
-            min: sorted[0],
-            max: sorted[sorted.len() - 1],
-            spread,
-        }
+        Summary { median, min: sorted[0], max: sorted[sorted.len() - 1], spread }
     }
 }
 

@@ -62,12 +62,10 @@ pub enum Answer {
 
 /// Runs this process as a worker and ends it.
 pub fn main(start: &str) -> ! {
-    let served = serde_json::from_str(start)
-        .map_err(|e| Error::io("a worker's argument")(e.into()))
-        .and_then(|start: Start| {
-            let kind = start.place.kind;
-            with_backend!(kind, B => serve::<B>(&start))
-        });
+    let served = serde_json::from_str(start).map_err(|e| Error::io("a worker's argument")(e.into())).and_then(|start: Start| {
+        let kind = start.place.kind;
+        with_backend!(kind, B => serve::<B>(&start))
+    });
     std::process::exit(match served {
         Ok(()) => 0,
         Err(error) => {
@@ -91,9 +89,7 @@ fn serve<B: Backend>(start: &Start) -> Result<(), Error> {
     let mut lines = std::io::stdin().lock().lines();
     while result.is_ok() {
         let Some(line) = lines.next() else { break };
-        let command = line
-            .and_then(|text| Ok(serde_json::from_str(&text)?))
-            .map_err(Error::io("a worker's command"))?;
+        let command = line.and_then(|text| Ok(serde_json::from_str(&text)?)).map_err(Error::io("a worker's command"))?;
         let outcome = obey(start, &backend, command, &mut made);
         result = answer(&outcome.unwrap_or_else(|error| Answer::Failed(error.to_string())));
     }
@@ -107,13 +103,7 @@ fn serve<B: Backend>(start: &Start) -> Result<(), Error> {
 }
 
 fn obey<B: Backend>(start: &Start, backend: &B, command: Command, made: &mut Vec<SetId>) -> Result<Answer, Error> {
-    let failed = |call| {
-        move |errno| Error::Call {
-            backend: start.place.kind,
-            call,
-            errno,
-        }
-    };
+    let failed = |call| move |errno| Error::Call { backend: start.place.kind, call, errno };
     Ok(match command {
         Command::Create(values) => {
             let id = backend.create(&values)?;

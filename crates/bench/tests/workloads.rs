@@ -21,11 +21,7 @@ fn exe() -> &'static Path {
 /// Runs `bench LINE`.
 fn bench(line: &str) -> Result<Report, Error> {
     let args = Program::parse_from(std::iter::once("bench").chain(line.split(' '))).args;
-    let env = Env {
-        worker: vec![exe().into()],
-        preload: None,
-        watcher: None,
-    };
+    let env = Env { worker: vec![exe().into()], preload: None, watcher: None };
     cli::run(&args, &env)
 }
 
@@ -34,13 +30,8 @@ fn rows(report: &Report) -> Vec<(&str, &str)> {
 }
 
 fn ratio(report: &Report, case: &str, backend: &str, over: &str) -> f64 {
-    let found = report
-        .ratios
-        .iter()
-        .find(|r| (r.case.as_str(), r.backend.as_str(), r.over.as_str()) == (case, backend, over));
-    found
-        .unwrap_or_else(|| panic!("no ratio of {backend} over {over} in {case}: {:?}", report.ratios))
-        .median
+    let found = report.ratios.iter().find(|r| (r.case.as_str(), r.backend.as_str(), r.over.as_str()) == (case, backend, over));
+    found.unwrap_or_else(|| panic!("no ratio of {backend} over {over} in {case}: {:?}", report.ratios)).median
 }
 
 #[test]
@@ -56,13 +47,7 @@ fn uncontended_has_a_row_for_each_case_that_a_back_end_can_do() {
         ("preload-undo", "kernel"),
     ];
     assert_eq!(rows(&report), expected);
-    assert!(
-        report
-            .results
-            .iter()
-            .all(|r| r.rounds == 2 && r.min > 0.0 && r.min <= r.median && r.median <= r.max),
-        "{report}"
-    );
+    assert!(report.results.iter().all(|r| r.rounds == 2 && r.min > 0.0 && r.min <= r.median && r.median <= r.max), "{report}");
     // A system call against one atomic instruction: on no machine are they alike.
     assert!(ratio(&report, "inc-dec", "posix", "kernel") > 2.0, "{report}");
 }

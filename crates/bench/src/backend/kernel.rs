@@ -50,11 +50,7 @@ impl Backend for Kernel {
 
 impl Kernel {
     fn checked(&self, call: &'static str, result: libc::c_int) -> Result<libc::c_int, Error> {
-        checked(result).map_err(|errno| Error::Call {
-            backend: self.kind,
-            call,
-            errno,
-        })
+        checked(result).map_err(|errno| Error::Call { backend: self.kind, call, errno })
     }
 }
 

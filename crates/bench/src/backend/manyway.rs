@@ -33,15 +33,11 @@ impl Backend for Manyway {
         let engine = match ENGINE.get() {
             Some(engine) => engine,
             None => {
-                let opened = open(place)?;
+                let opened = namespace(place)?;
                 ENGINE.get_or_init(|| opened)
             }
         };
-        Ok(Manyway {
-            engine,
-            thread: Box::leak(Box::default()),
-            kind: place.kind,
-        })
+        Ok(Manyway { engine, thread: Box::leak(Box::default()), kind: place.kind })
     }
 
     fn create(&self, values: &[u16]) -> Result<SetId, Error> {
@@ -52,11 +48,7 @@ impl Backend for Manyway {
     }
 
     fn open(&self, id: SetId) -> Result<ManywaySet, Error> {
-        Ok(ManywaySet {
-            engine: self.engine,
-            thread: self.thread,
-            id: id.0,
-        })
+        Ok(ManywaySet { engine: self.engine, thread: self.thread, id: id.0 })
     }
 
     fn remove(&self, id: SetId) -> Result<(), Error> {
@@ -71,22 +63,12 @@ impl Manyway {
     }
 }
 
-fn open(place: &Place) -> Result<Engine, Error> {
+/// Opens the namespace of a place, and makes it when it is new.
+pub fn namespace(place: &Place) -> Result<Engine, Error> {
     let dir = CString::new(place.dir.as_os_str().as_bytes()).map_err(|e| Error::io("the namespace's directory")(e.into()))?;
-    let fairness = if place.kind == Kind::ManywayBarging {
-        Fairness::Barging
-    } else {
-        Fairness::Strict
-    };
-    let how = OpenOptions {
-        create: true,
-        limits: None,
-        fairness: Some(fairness),
-    };
-    Engine::open(&dir, &how).map_err(|error| Error::Namespace {
-        dir: place.dir.clone(),
-        error,
-    })
+    let fairness = if place.kind == Kind::ManywayBarging { Fairness::Barging } else { Fairness::Strict };
+    let how = OpenOptions { create: true, limits: None, fairness: Some(fairness) };
+    Engine::open(&dir, &how).map_err(|error| Error::Namespace { dir: place.dir.clone(), error })
 }
 
 impl Set for ManywaySet {

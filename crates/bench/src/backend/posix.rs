@@ -38,17 +38,12 @@ impl Backend for Posix {
 
     fn create(&self, values: &[u16]) -> Result<SetId, Error> {
         let (id, file) = self.new_file()?;
-        file.set_len((values.len() * size_of::<Slot>()) as u64)
-            .map_err(Error::io("cannot size a set's file"))?;
+        file.set_len((values.len() * size_of::<Slot>()) as u64).map_err(Error::io("cannot size a set's file"))?;
         let set = PosixSet::map(&file)?;
         for (num, &value) in values.iter().enumerate() {
             // SAFETY: the slot lies in the mapping, which is writable, and no other process knows it yet.
             if unsafe { libc::sem_init(set.sem(num), 1, value.into()) } != 0 {
-                return Err(Error::Call {
-                    backend: Kind::Posix,
-                    call: "sem_init",
-                    errno: last_errno(),
-                });
+                return Err(Error::Call { backend: Kind::Posix, call: "sem_init", errno: last_errno() });
             }
         }
         Ok(id)
@@ -88,23 +83,12 @@ impl PosixSet {
     fn map(file: &File) -> Result<PosixSet, Error> {
         let bytes = file.metadata().map_err(Error::io("cannot look at a set's file"))?.len() as usize;
         // SAFETY: a new mapping at a place of the system's choice; the file keeps its length while a run lasts.
-        let at = unsafe {
-            libc::mmap(
-                std::ptr::null_mut(),
-                bytes,
-                libc::PROT_READ | libc::PROT_WRITE,
-                libc::MAP_SHARED,
-                file.as_raw_fd(),
-                0,
-            )
-        };
+        let at =
+            unsafe { libc::mmap(std::ptr::null_mut(), bytes, libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED, file.as_raw_fd(), 0) };
         if at == libc::MAP_FAILED {
             return Err(Error::io("cannot map a set's file")(std::io::Error::last_os_error()));
         }
-        Ok(PosixSet {
-            slots: at.cast(),
-            len: bytes / size_of::<Slot>(),
-        })
+        Ok(PosixSet { slots: at.cast(), len: bytes / size_of::<Slot>() })
     }
 
     #[inline(always)]
@@ -126,14 +110,7 @@ impl Set for PosixSet {
     /// One operation of +1 or −1 without flags.
     #[inline(always)]
     fn call(&self, ops: &[SemBuf]) -> Result<(), Errno> {
-        let &[
-            SemBuf {
-                num,
-                op: op @ (1 | -1),
-                flg: 0,
-            },
-        ] = ops
-        else {
+        let &[SemBuf { num, op: op @ (1 | -1), flg: 0 }] = ops else {
             return Err(Errno::EINVAL);
         };
         let sem = self.sem(num.into());

@@ -25,16 +25,8 @@ pub struct Hold {
     pub resident: usize,
 }
 
-const TAKE: SemBuf = SemBuf {
-    num: 0,
-    op: -1,
-    flg: SEM_UNDO as i16,
-};
-const GIVE: SemBuf = SemBuf {
-    num: 0,
-    op: 1,
-    flg: SEM_UNDO as i16,
-};
+const TAKE: SemBuf = SemBuf { num: 0, op: -1, flg: SEM_UNDO as i16 };
+const GIVE: SemBuf = SemBuf { num: 0, op: 1, flg: SEM_UNDO as i16 };
 
 impl Hold {
     /// Takes the unit and touches the memory.
@@ -84,10 +76,7 @@ struct Watcher(Child);
 
 /// Runs it: each back end with a watcher (when there is one to start) and without.
 pub fn run(args: &Args, env: &Env) -> Result<Report, Error> {
-    let cases = [
-        env.watcher.as_ref().map(|command| ("watcher", Some(command))),
-        Some(("no-watcher", None)),
-    ];
+    let cases = [env.watcher.as_ref().map(|command| ("watcher", Some(command))), Some(("no-watcher", None))];
     let mut scenes = Vec::new();
     let mut series = Vec::new();
     for (case, watcher) in cases.into_iter().flatten() {
@@ -98,11 +87,7 @@ pub fn run(args: &Args, env: &Env) -> Result<Report, Error> {
                 Some(command) if kind != Kind::Kernel => Some(Watcher::start(command, &lab)?),
                 _ => None,
             };
-            scenes.push(Scene {
-                set,
-                _watcher: watcher,
-                lab,
-            });
+            scenes.push(Scene { set, _watcher: watcher, lab });
             series.push(Series::new(case, kind, Unit::Us));
         }
     }
@@ -117,10 +102,7 @@ impl Scene {
     /// Microseconds from the kill to the sleeper running.
     fn sample(&mut self, args: &Args) -> Result<f64, Error> {
         let mut holder = self.lab.worker(args.pin.cpu(0)?)?;
-        match holder.ask(&Command::Hold(Hold {
-            set: self.set,
-            resident: args.resident,
-        }))? {
+        match holder.ask(&Command::Hold(Hold { set: self.set, resident: args.resident }))? {
             Answer::Done => (),
             other => return Err(holder.surprised(&other)),
         }
@@ -159,10 +141,7 @@ impl Watcher {
         };
         let mut command = std::process::Command::new(program);
         command.args(args).arg(lab.dir()).stdin(Stdio::null()).stdout(Stdio::null());
-        command
-            .spawn()
-            .map(Watcher)
-            .map_err(Error::io(format!("cannot start the watcher {program:?}")))
+        command.spawn().map(Watcher).map_err(Error::io(format!("cannot start the watcher {program:?}")))
     }
 }
 

@@ -55,19 +55,8 @@ pub fn run(args: &Args, env: &Env) -> Result<Report, Error> {
         let mut lab = Lab::open(env, kind, None)?;
         let set = lab.create(&[1, 1])?;
         let workers = [lab.worker(args.pin.cpu(0)?)?, lab.worker(args.pin.cpu(1)?)?];
-        let commands = [0, 1].map(|num| {
-            Command::Loop(Loop {
-                set,
-                num,
-                case: Case::IncDec,
-                time,
-            })
-        });
-        pairs.push(Pair {
-            workers,
-            commands,
-            _lab: lab,
-        });
+        let commands = [0, 1].map(|num| Command::Loop(Loop { set, num, case: Case::IncDec, time }));
+        pairs.push(Pair { workers, commands, _lab: lab });
         series.extend([ONE, TWO].map(|case| Series::new(case, kind, Unit::PerSecond)));
     }
     interleave(&mut series, 2, args.rounds, |index, series| {

@@ -65,10 +65,7 @@ impl Loop {
             let wall = start.elapsed();
             if wall >= self.time {
                 let cpu = machine::thread_cpu_ns() - cpu_start;
-                return Ok(Looped {
-                    wall: wall.as_nanos() as f64 / calls as f64,
-                    cpu: cpu as f64 / calls as f64,
-                });
+                return Ok(Looped { wall: wall.as_nanos() as f64 / calls as f64, cpu: cpu as f64 / calls as f64 });
             }
         }
     }
@@ -79,11 +76,7 @@ impl Loop {
 /// The operations are spelled out at each call, as a program would, so that the compiler knows as much as it does there.
 pub fn repeat<S: Set>(set: &S, num: u16, case: Case, times: u64) -> Result<u64, Errno> {
     let op = |num, op| SemBuf { num, op, flg: 0 };
-    let undo = |num, op| SemBuf {
-        num,
-        op,
-        flg: SEM_UNDO as i16,
-    };
+    let undo = |num, op| SemBuf { num, op, flg: SEM_UNDO as i16 };
     match case {
         Case::IncDec => {
             for _ in 0..times {
@@ -140,36 +133,12 @@ struct Row {
 }
 
 const ROWS: [Row; 6] = [
-    Row {
-        name: "inc-dec",
-        case: Case::IncDec,
-        c_symbols: false,
-    },
-    Row {
-        name: "zero",
-        case: Case::Zero,
-        c_symbols: false,
-    },
-    Row {
-        name: "undo",
-        case: Case::Undo,
-        c_symbols: false,
-    },
-    Row {
-        name: "two",
-        case: Case::Two,
-        c_symbols: false,
-    },
-    Row {
-        name: "preload-inc-dec",
-        case: Case::IncDec,
-        c_symbols: true,
-    },
-    Row {
-        name: "preload-undo",
-        case: Case::Undo,
-        c_symbols: true,
-    },
+    Row { name: "inc-dec", case: Case::IncDec, c_symbols: false },
+    Row { name: "zero", case: Case::Zero, c_symbols: false },
+    Row { name: "undo", case: Case::Undo, c_symbols: false },
+    Row { name: "two", case: Case::Two, c_symbols: false },
+    Row { name: "preload-inc-dec", case: Case::IncDec, c_symbols: true },
+    Row { name: "preload-undo", case: Case::Undo, c_symbols: true },
 ];
 
 impl Row {
@@ -217,12 +186,7 @@ pub fn run(args: &Args, env: &Env) -> Result<Report, Error> {
     interleave(&mut series, 2, args.rounds, |index, _| {
         let (lab, case) = plan[index];
         let (_, lab, set) = &mut labs[lab];
-        match lab.keeper().ask(&Command::Loop(Loop {
-            set: *set,
-            num: 0,
-            case,
-            time,
-        }))? {
+        match lab.keeper().ask(&Command::Loop(Loop { set: *set, num: 0, case, time }))? {
             Answer::Looped(looped) => Ok(looped.cpu),
             other => Err(lab.keeper().surprised(&other)),
         }

@@ -14,30 +14,15 @@ use crate::{Env, Error, Report};
 
 /// The parent's role: a child takes the unit, is killed and waited for; true when the next call got the unit.
 pub fn death<S: Set>(start: &Start, id: SetId, set: &S) -> Result<bool, Error> {
-    let failed = |call| {
-        move |errno| Error::Call {
-            backend: start.place.kind,
-            call,
-            errno,
-        }
-    };
-    let mut child = Worker::copy(&Start {
-        keeper: false,
-        ..start.clone()
-    })?;
+    let failed = |call| move |errno| Error::Call { backend: start.place.kind, call, errno };
+    let mut child = Worker::copy(&Start { keeper: false, ..start.clone() })?;
     match child.ask(&Command::Hold(Hold { set: id, resident: 0 }))? {
         Answer::Done => (),
         other => return Err(child.surprised(&other)),
     }
     child.kill()?;
     child.wait()?;
-    let op = |op, flags: i32| {
-        [SemBuf {
-            num: 0,
-            op,
-            flg: flags as i16,
-        }]
-    };
+    let op = |op, flags: i32| [SemBuf { num: 0, op, flg: flags as i16 }];
     let seen = match set.call(&op(-1, SEM_UNDO | IPC_NOWAIT)) {
         Ok(()) => true,
         Err(Errno::EAGAIN) => {
