@@ -3,7 +3,6 @@
 
 mod model;
 
-use loom::cell::UnsafeCell;
 use loom::sync::Arc;
 use loom::thread;
 use manyway_sem::edges::{self, CellLock};
@@ -34,16 +33,16 @@ fn take(w: &World, num: usize, by: u32) {
 fn fast_cas_hands_on_what_was_done() {
     check_thoroughly(|| {
         let w = World::new([0, 0]);
-        let data = Arc::new(UnsafeCell::new(0));
+        let data = Arc::new(Data::default());
         let giver = {
             let (w, data) = (w.clone(), data.clone());
             thread::spawn(move || {
-                data.with_mut(|d| unsafe { *d = 1 });
+                data.set(1);
                 assert!(fast::plain(&w.cells[0], TAG, PID_BITS, 1));
             })
         };
         if fast::plain(&w.cells[0], TAG, PID_BITS, -1) {
-            data.with(|d| assert_eq!(unsafe { *d }, 1));
+            assert_eq!(data.get(), 1);
         }
         giver.join().unwrap();
     });
@@ -54,8 +53,8 @@ fn fast_cas_hands_on_what_was_done() {
 fn cell_lock_excludes_and_hands_on() {
     check(|| {
         let w = World::new([5, 0]);
-        let data = Arc::new(UnsafeCell::new(0));
-        let section = |w: &World, data: &UnsafeCell<i32>, slot| {
+        let data = Arc::new(Data::default());
+        let section = |w: &World, data: &Data, slot| {
             let was = loop {
                 match edges::try_lock_cell(&w.cells[0], TAG, slot) {
                     Ok(CellLock::Got(was)) => break was,
@@ -63,7 +62,7 @@ fn cell_lock_excludes_and_hands_on() {
                     Err(_) => thread::yield_now(),
                 }
             };
-            data.with_mut(|d| unsafe { *d += 1 });
+            data.set(data.get() + 1);
             edges::store_value(&w.cells[0], TAG, word::value(was) - 1, PID);
             edges::unlock_cell(&w.cells[0], TAG);
         };
@@ -79,7 +78,7 @@ fn cell_lock_excludes_and_hands_on() {
         other.join().unwrap();
         let fast = newcomer.join().unwrap() as i32;
         assert_eq!(w.value(0), 3 - fast);
-        data.with(|d| assert_eq!(unsafe { *d }, 2));
+        assert_eq!(data.get(), 2);
     });
 }
 
@@ -87,18 +86,18 @@ fn cell_lock_excludes_and_hands_on() {
 #[test]
 fn cell_lock_takes_over_from_fast_cas() {
     check_thoroughly(|| {
-        let (w, data) = (World::new([0, 0]), Arc::new(UnsafeCell::new(0)));
+        let (w, data) = (World::new([0, 0]), Arc::new(Data::default()));
         let giver = {
             let (w, data) = (w.clone(), data.clone());
             thread::spawn(move || {
-                data.with_mut(|d| unsafe { *d = 1 });
+                data.set(1);
                 fast::plain(&w.cells[0], TAG, PID_BITS, 1);
             })
         };
         if let Ok(CellLock::Got(was)) = edges::try_lock_cell(&w.cells[0], TAG, 0)
             && word::value(was) == 1
         {
-            data.with(|d| assert_eq!(unsafe { *d }, 1));
+            assert_eq!(data.get(), 1);
         }
         giver.join().unwrap();
     });
@@ -108,18 +107,18 @@ fn cell_lock_takes_over_from_fast_cas() {
 #[test]
 fn fast_cas_takes_over_from_cell_lock() {
     check_thoroughly(|| {
-        let (w, data) = (World::new([0, 0]), Arc::new(UnsafeCell::new(0)));
+        let (w, data) = (World::new([0, 0]), Arc::new(Data::default()));
         let giver = {
             let (w, data) = (w.clone(), data.clone());
             thread::spawn(move || {
                 assert!(matches!(edges::try_lock_cell(&w.cells[0], TAG, 0), Ok(CellLock::Got(_))));
                 edges::store_value(&w.cells[0], TAG, 1, PID);
-                data.with_mut(|d| unsafe { *d = 1 });
+                data.set(1);
                 edges::unlock_cell(&w.cells[0], TAG);
             })
         };
         if fast::plain(&w.cells[0], TAG, PID_BITS, -1) {
-            data.with(|d| assert_eq!(unsafe { *d }, 1));
+            assert_eq!(data.get(), 1);
         }
         giver.join().unwrap();
     });

@@ -4,7 +4,6 @@
 
 mod model;
 
-use loom::cell::UnsafeCell;
 use loom::sync::Arc;
 use loom::thread;
 use manyway_sem::edges::{self, CellLock, One};
@@ -35,19 +34,19 @@ fn sleep(ctl: &ThreadCtl, seq: u32, epoch: Option<&AtomicU32>, futex: &Futex) ->
 #[test]
 fn completed_sleeper_wakes_and_sees_what_was_done() {
     check(|| {
-        let (ctl, futex, data) = (Arc::new(ThreadCtl::default()), Arc::new(Futex::new()), Arc::new(UnsafeCell::new(0)));
+        let (ctl, futex, data) = (Arc::new(ThreadCtl::default()), Arc::new(Futex::new()), Arc::new(Data::default()));
         let seq = node::publish(&ctl);
         let waker = {
             let (ctl, futex, data) = (ctl.clone(), futex.clone(), data.clone());
             thread::spawn(move || {
-                data.with_mut(|d| unsafe { *d = 1 });
+                data.set(1);
                 if node::finish(&ctl, seq, Outcome::Done) == Some(true) {
                     futex.wake();
                 }
             })
         };
         assert_eq!(sleep(&ctl, seq, None, &futex), DONE);
-        data.with(|d| assert_eq!(unsafe { *d }, 1));
+        assert_eq!(data.get(), 1);
         waker.join().unwrap();
     });
 }
@@ -147,12 +146,12 @@ fn stranger_reads_one_call() {
 fn locks_exclude_and_hand_on() {
     for free in [0, word::tag_bits(TAG)] {
         check_thoroughly(move || {
-            let (lock, data) = (Arc::new(AtomicU64::new(free)), Arc::new(UnsafeCell::new(0)));
-            let section = move |lock: &AtomicU64, data: &UnsafeCell<i32>, slot| {
+            let (lock, data) = (Arc::new(AtomicU64::new(free)), Arc::new(Data::default()));
+            let section = move |lock: &AtomicU64, data: &Data, slot| {
                 while edges::try_lock(lock, free, slot).is_err() {
                     thread::yield_now();
                 }
-                data.with_mut(|d| unsafe { *d += 1 });
+                data.set(data.get() + 1);
                 edges::unlock(lock, free);
             };
             let other = {
@@ -161,7 +160,7 @@ fn locks_exclude_and_hand_on() {
             };
             section(&lock, &data, 0);
             other.join().unwrap();
-            data.with(|d| assert_eq!(unsafe { *d }, 2));
+            assert_eq!(data.get(), 2);
         });
     }
 }

@@ -4,7 +4,6 @@
 
 mod model;
 
-use loom::cell::UnsafeCell;
 use loom::sync::Arc;
 use loom::thread;
 use manyway_sem::edges;
@@ -70,19 +69,19 @@ fn slot_that_changes_hands_is_not_taken_for_dead() {
 #[test]
 fn heir_sees_what_the_recoverer_did() {
     check_thoroughly(|| {
-        let (w, data) = (World::new([0, 0]), Arc::new(UnsafeCell::new(0)));
+        let (w, data) = (World::new([0, 0]), Arc::new(Data::default()));
         w.slots[0].mark();
         let recoverer = {
             let (w, data) = (w.clone(), data.clone());
             thread::spawn(move || {
                 let slot = &w.slots[0];
                 let mine = live(&slot.word).unwrap().recover(&slot.word, 1, &w.slots[1].ctl, |_| false).unwrap();
-                data.with_mut(|d| unsafe { *d = 1 });
+                data.set(1);
                 assert!(mine.recycle(&slot.word));
             })
         };
         if take(&w.slots[0]) {
-            data.with(|d| assert_eq!(unsafe { *d }, 1));
+            assert_eq!(data.get(), 1);
         }
         recoverer.join().unwrap();
     });
@@ -117,13 +116,13 @@ fn late_mark_does_not_meet_the_next_owner() {
 #[test]
 fn recoverers_exclude_each_other() {
     check_thoroughly(|| {
-        let (w, data) = (World::new([0, 0]), Arc::new(UnsafeCell::new(0)));
+        let (w, data) = (World::new([0, 0]), Arc::new(Data::default()));
         w.slots[0].mark();
-        let recover = |w: &World, data: &UnsafeCell<u32>, by: u32| {
+        let recover = |w: &World, data: &Data, by: u32| {
             let dead = &w.slots[0];
             let word = live(&dead.word).unwrap();
             if let Some(mine) = word.recover(&dead.word, by, &w.slots[by as usize].ctl, |r| is_marked(&w.slots[r as usize].ctl)) {
-                data.with_mut(|d| unsafe { *d += 1 });
+                data.set(data.get() + 1);
                 mine.give_back(&dead.word);
                 return 1;
             }
@@ -134,7 +133,7 @@ fn recoverers_exclude_each_other() {
             thread::spawn(move || recover(&w, &data, 1))
         };
         let n = recover(&w, &data, 2) + other.join().unwrap();
-        data.with(|d| assert_eq!(unsafe { *d }, n));
+        assert_eq!(data.get(), n);
         assert_eq!(w.slots[0].word().recoverer(), None);
     });
 }

@@ -3,6 +3,7 @@
 
 use std::sync::atomic::AtomicBool;
 
+use loom::cell::UnsafeCell;
 use loom::sync::{Arc, Condvar, Mutex};
 use manyway_sem::journal::Fin;
 use manyway_sem::slotword::{SlotState, ThreadWord, is_marked, live};
@@ -63,6 +64,21 @@ impl Slot {
     }
     pub fn word(&self) -> ThreadWord {
         ThreadWord(self.word.load(Relaxed))
+    }
+}
+
+/// A number that is no atomic: loom fails when two accesses to it are not ordered by an edge.
+#[derive(Default)]
+pub struct Data(UnsafeCell<u32>);
+
+impl Data {
+    pub fn set(&self, v: u32) {
+        // SAFETY: loom checks that nobody else is at it.
+        self.0.with_mut(|d| unsafe { *d = v });
+    }
+    pub fn get(&self) -> u32 {
+        // SAFETY: loom checks that nobody writes it.
+        self.0.with(|d| unsafe { *d })
     }
 }
 
