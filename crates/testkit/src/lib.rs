@@ -10,6 +10,8 @@ mod preload;
 mod protocol;
 pub mod random;
 pub mod scenarios;
+#[cfg(target_arch = "x86_64")]
+pub mod step;
 mod sys;
 mod worker;
 mod world;
