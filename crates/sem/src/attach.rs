@@ -209,12 +209,13 @@ impl Engine {
             })
         });
         let proc = match mine {
-            // After execve: the adjustments are still this process's; the threads are not.
+            // After execve: the adjustments are still this process's; the threads are not. Those whose robust word is linked the kernel has
+            // marked; one that is not marked is a living thread that uses the namespace through another engine.
             Some(i) => {
                 for slot in 0..self.threads_high() {
                     if let (Some(word), Some(ctl)) = (self.thread_word(slot), self.ctl(slot)) {
                         let w = ThreadWord(word.load(Acquire));
-                        if w.state() == SlotState::Live && w.by() == i {
+                        if w.state() == SlotState::Live && w.by() == i && ctl.unlinked.load(Relaxed) == 1 {
                             mark_gone(word, w, ctl);
                         }
                     }

@@ -11,7 +11,7 @@ use manyway_sync::atomic::{AtomicI16, Ordering::*};
 use manyway_sync::clock;
 
 use crate::edges::commit;
-use crate::journal::{self, Fin, Kind};
+use crate::journal::{self, Kind};
 use crate::word;
 
 /// True when the cell's last operation was in this second. Where it was not (once a second, and before the first operation of an
@@ -52,32 +52,53 @@ pub fn plain(cell: &Cell, tag: u32, pid_bits: u64, op: i32) -> bool {
     true
 }
 
-/// Who carries an operation out.
+/// Who carries an operation out, as its words need it.
 #[derive(Clone, Copy)]
 pub struct Doer<'a> {
     /// Its thread slot's control page.
     pub ctl: &'a ThreadCtl,
-    /// Its thread slot.
-    pub slot: u32,
-    /// Its process id.
-    pub pid: u32,
+    /// Its thread slot, as a LOCKED word has it.
+    lock: u64,
+    /// Its process id, as a cell word has it.
+    pid: u64,
     /// Its process slot.
-    pub proc: u32,
+    proc: u32,
 }
 
-/// One operation with SEM_UNDO on a cell that is free. UNDO-JOURNAL: the head before the lock, the final values as the commit, the commit
-/// before they are stored, the word last. docs/crash-model.md says what a recoverer does in between.
+impl<'a> Doer<'a> {
+    /// The thread of slot `slot`, whose control page is `ctl`, of process `pid` in slot `proc`.
+    pub const fn new(ctl: &'a ThreadCtl, slot: u32, pid: u32, proc: u32) -> Doer<'a> {
+        Doer { ctl, lock: word::locked_by(slot), pid: word::pid_bits(pid), proc }
+    }
+    /// Its process slot.
+    pub const fn proc(&self) -> u32 {
+        self.proc
+    }
+    /// Locks a cell whose word `w` has the tag and no flag. CELL-LOCK.
+    #[inline(always)]
+    fn lock(&self, cell: &Cell, w: u64, tag: u32) -> bool {
+        cell.word.compare_exchange(w, w ^ word::tag_bits(tag) | self.lock, AcqRel, Relaxed).is_ok()
+    }
+    /// Unlocks it with a final value.
+    #[inline(always)]
+    fn unlock(&self, cell: &Cell, tag: u32, value: u64) {
+        count(cell);
+        cell.word.store(word::tag_bits(tag) | self.pid | value, Release);
+    }
+}
+
+/// One operation with SEM_UNDO (not a wait for zero) on a cell that is free. UNDO-JOURNAL: the head before the lock, the final values as the
+/// commit, the commit before they are stored, the word last. docs/crash-model.md says what a recoverer does in between.
 #[inline(always)]
 pub fn undo(cell: &Cell, adj: &AtomicI16, by: &Doer<'_>, set_page: u32, tag: u32, num: u16, op: i16) -> bool {
-    let &Doer { ctl, slot, pid, proc } = by;
-    if !is_current([cell], tag) {
+    if op == 0 || !is_current([cell], tag) {
         return false;
     }
     let w = cell.word.load(Relaxed);
     let Some(value) = word::free_value(w, tag, op as i32) else { return false };
-    let seq = journal::next_seq(ctl.fin.load(Relaxed));
-    commit(&ctl.head, journal::head_seq(Kind::Undo, set_page, num, seq)); // HEAD-FIRST
-    if cell.word.compare_exchange(w, word::lock(w, slot), AcqRel, Relaxed).is_err() {
+    let seq = journal::next_seq(by.ctl.fin.load(Relaxed));
+    commit(&by.ctl.head, journal::head(Kind::Undo, set_page, num) | journal::head_seq(seq)); // HEAD-FIRST
+    if !by.lock(cell, w, tag) {
         return false;
     }
     let was = adj.load(Relaxed);
@@ -86,24 +107,23 @@ pub fn undo(cell: &Cell, adj: &AtomicI16, by: &Doer<'_>, set_page: u32, tag: u32
         cell.word.store(w, Release);
         return false;
     };
-    commit(&ctl.fin, Fin { value: value as i32, adj: Some(new), pid }.bits_seq(seq));
+    commit(&by.ctl.fin, journal::fin(by.pid, value, Some(new)) | seq);
     adj.store(new, Relaxed);
     let h = cell.holders.load(Relaxed);
-    let now = word::holders::changed(h, proc, was as i32, new as i32);
+    let now = word::holders::changed(h, by.proc, was as i32, new as i32);
     if now != h {
         cell.holders.store(now, Relaxed);
     }
-    count(cell);
-    cell.word.store(word::tag_bits(tag) | word::pid_bits(pid) | value, Release);
+    by.unlock(cell, tag, value);
     true
 }
 
 /// A free cell, locked by the doer; None when it is not free, or the operation cannot proceed: nothing is changed then.
 #[inline(always)]
-fn lock_free(cell: &Cell, tag: u32, slot: u32, op: i16) -> Option<(u64, u64)> {
+fn lock_free(cell: &Cell, by: &Doer<'_>, tag: u32, op: i16) -> Option<(u64, u64)> {
     let w = cell.word.load(Relaxed);
     let value = word::free_value(w, tag, op as i32)?;
-    cell.word.compare_exchange(w, word::lock(w, slot), AcqRel, Relaxed).is_ok().then_some((w, value)) // CELL-LOCK
+    by.lock(cell, w, tag).then_some((w, value))
 }
 
 /// Two plain operations on two cells, all or nothing, under a journal of three words.
@@ -112,19 +132,16 @@ pub fn pair(ca: &Cell, cb: &Cell, by: &Doer<'_>, page: u32, tag: u32, a: (u16, i
     if !is_current([ca, cb], tag) {
         return false;
     }
-    let &Doer { ctl, slot, pid, .. } = by;
-    let seq = journal::next_seq(ctl.fin.load(Relaxed));
-    commit(&ctl.head, journal::head_seq(Kind::Pair, page, 0, seq)); // HEAD-FIRST
-    let Some((wa, va)) = lock_free(ca, tag, slot, a.1) else { return false };
-    let Some((_, vb)) = lock_free(cb, tag, slot, b.1) else {
+    let seq = journal::next_seq(by.ctl.fin.load(Relaxed));
+    commit(&by.ctl.head, journal::head(Kind::Pair, page, 0) | journal::head_seq(seq)); // HEAD-FIRST
+    let Some((wa, va)) = lock_free(ca, by, tag, a.1) else { return false };
+    let Some((_, vb)) = lock_free(cb, by, tag, b.1) else {
         ca.word.store(wa, Release);
         return false;
     };
-    ctl.pair.store(journal::pair((a.0, va as i32), (b.0, vb as i32)), Relaxed);
-    commit(&ctl.fin, Fin { value: 0, adj: None, pid }.bits_seq(seq));
-    for (cell, value) in [(ca, va), (cb, vb)] {
-        count(cell);
-        cell.word.store(word::tag_bits(tag) | word::pid_bits(pid) | value, Release);
-    }
+    by.ctl.pair.store(journal::pair((a.0, va as i32), (b.0, vb as i32)), Relaxed);
+    commit(&by.ctl.fin, journal::fin(by.pid, 0, None) | seq);
+    by.unlock(ca, tag, va);
+    by.unlock(cb, tag, vb);
     true
 }

@@ -45,22 +45,30 @@ const KINDS: [Kind; 10] = [
 pub const fn head(kind: Kind, page: u32, num: u16) -> u64 {
     (page as u64) << 32 | (num as u64) << 16 | kind as u64
 }
-/// A head that a `fin` with the same sequence number commits: one store less than a second head would be.
-#[inline]
-pub const fn head_seq(kind: Kind, page: u32, num: u16, seq: u8) -> u64 {
-    head(kind, page, num) | (seq as u64) << 8
+/// A sequence number that `fin`, as it is, has not, in its place there. A head with it is committed by a `fin` with it: one store less than a
+/// second head would be.
+#[inline(always)]
+pub const fn next_seq(fin: u64) -> u64 {
+    fin.wrapping_add(1 << 54) & 0xff << 54
 }
-/// A sequence number that `fin`, as it is, has not.
-#[inline]
-pub const fn next_seq(fin: u64) -> u8 {
-    fin_seq(fin).wrapping_add(1)
-}
-const fn fin_seq(fin: u64) -> u8 {
-    (fin >> 54) as u8
+/// The same in its place in `head`.
+#[inline(always)]
+pub const fn head_seq(seq: u64) -> u64 {
+    seq >> 46
 }
 /// True when `fin` commits what `head` announced.
 pub const fn is_committed(head: u64, fin: u64) -> bool {
-    (head >> 8) as u8 == fin_seq(fin)
+    (head >> 8) as u8 == (fin >> 54) as u8
+}
+/// `fin` from a pid that is in its place in a cell word.
+#[inline(always)]
+pub const fn fin(pid_bits: u64, value: u64, adj: Option<i16>) -> u64 {
+    pid_bits << 12
+        | value
+        | match adj {
+            Some(a) => 1 << 63 | (a as u16 as u64) << 16,
+            None => 0,
+        }
 }
 
 /// Two cells and their final values: {number 16 | value 15} twice.
@@ -98,11 +106,6 @@ impl Fin {
             None => (0, 0),
         };
         has | (self.pid as u64) << 32 | adj << 16 | self.value as u64 & 0x7fff
-    }
-    /// As a word that commits the head with this sequence number.
-    #[inline]
-    pub const fn bits_seq(self, seq: u8) -> u64 {
-        self.bits() | (seq as u64) << 54
     }
     /// From a word.
     pub const fn parse(w: u64) -> Fin {
@@ -193,10 +196,13 @@ mod tests {
         for adj in [None, Some(-32768), Some(32767), Some(0)] {
             let f = Fin { value: 32767, adj, pid: 0x3f_ffff };
             assert_eq!(Fin::parse(f.bits()), f);
-            let (h, w) = (head_seq(Kind::Undo, 7, 9, 255), f.bits_seq(255));
+            let pid_bits = crate::word::pid_bits(f.pid);
+            assert_eq!(fin(pid_bits, 32767, adj), f.bits());
+            let seq = next_seq(f.bits() | 0xfe << 54);
+            assert_eq!((seq, next_seq(seq)), (0xff << 54, 0));
+            let (h, w) = (head(Kind::Undo, 7, 9) | head_seq(seq), f.bits() | seq);
             assert_eq!((Fin::parse(w), parse_head(h)), (f, (Kind::Undo, 7, 9)));
-            assert!(is_committed(h, w) && !is_committed(h, f.bits()) && !is_committed(head_seq(Kind::Undo, 7, 9, next_seq(w)), w));
-            assert_eq!(parse_staged(staged(u32::MAX, 32767, adj)), (u32::MAX, 32767, adj));
+            assert!(is_committed(h, w) && !is_committed(h, f.bits()));
         }
         assert_eq!(parse_pair(pair((65535, 32767), (1, 0))), [(65535, 32767), (1, 0)]);
         for sleeper in [None, Some((65535, 0xfff_ffff)), Some((0, 0))] {

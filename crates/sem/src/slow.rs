@@ -8,6 +8,7 @@ use crate::abi::{SEM_UNDO, SemBuf, Timespec};
 use crate::attach::{Me, Thread};
 use crate::engine::Engine;
 use crate::eval::Verdict;
+use crate::id::IdEntry;
 use crate::journal::Kind;
 use crate::lock::CellLock;
 use crate::node;
@@ -66,6 +67,19 @@ impl Engine {
             self.ensure_record(t, &me, set)?;
         }
         let me = &me;
+        // Who is not the owner, or has come without an id, has not tried this yet.
+        if let ([op], Some(cell)) = (ops, set.cell(ops[0].num as u32))
+            && timeout.is_none()
+        {
+            let done = if op.flg as i32 & SEM_UNDO != 0 {
+                self.fast_undo(t, cell, IdEntry::new(0, set.at, set.tag), set.index, op.num, op.op)
+            } else {
+                crate::fast::plain(cell, set.tag, word::pid_bits(me.pid), op.op as i32)
+            };
+            if done {
+                return Ok(());
+            }
+        }
         if ops.len() > 1 {
             if self.fast_few(t, set, ops) {
                 return Ok(());

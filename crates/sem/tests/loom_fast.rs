@@ -15,7 +15,7 @@ use model::*;
 const PID_BITS: u64 = word::pid_bits(99);
 
 fn doer(w: &World, slot: u32) -> Doer<'_> {
-    Doer { ctl: &w.slots[slot as usize].ctl, slot, pid: PID, proc: PROC }
+    Doer::new(&w.slots[slot as usize].ctl, slot, PID, PROC)
 }
 
 /// Takes a unit from a cell as a newcomer does: fast if it can; an owner that is gone is recovered in the name of slot `by`.

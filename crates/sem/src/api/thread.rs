@@ -167,7 +167,7 @@ fn look_up_seat(shared: &'static Shared) -> Option<Seat> {
     let (thread, me) = with(shared, |t| Some((t, engine.me(t).ok()?)))?;
     // A place for one call only is gone already.
     LAST.get().filter(|p| ptr::eq(p.thread, thread))?;
-    let by = Doer { ctl: me.ctl, slot: me.slot, pid: me.pid, proc: me.proc };
+    let by = Doer::new(me.ctl, me.slot, me.pid, me.proc);
     let seat = Seat { thread, by, epoch: engine.epoch() };
     SEAT.set(Some((shared, seat)));
     Some(seat)
@@ -189,7 +189,7 @@ pub(super) fn adjustment(shared: &'static Shared, set: &SetRef<'static>, num: u1
 #[inline(never)]
 fn look_up_adjustment(shared: &'static Shared, set: &SetRef<'static>, num: u16, key: u64) -> Option<()> {
     let seat = look_up_seat(shared)?;
-    let record = shared.engine.record(seat.by.proc, set.index, set.tag)?;
+    let record = shared.engine.record(seat.by.proc(), set.index, set.tag)?;
     let found = Adjustment { seat, word: shared.engine.adj(record, num)?, key };
     ADJUSTMENTS.with(|all| all[key as usize % KEPT].set(Some(found)));
     Some(())

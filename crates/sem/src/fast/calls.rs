@@ -61,7 +61,7 @@ impl Engine {
             return None;
         }
         let ctl = view.at::<ThreadCtl>(t.ctl_at.load(Relaxed))?;
-        Some(Doer { ctl, slot: t.slot.load(Relaxed), pid: word::pid(pid_bits), proc: self.wiped(wiped::PROC).load(Relaxed) as u32 })
+        Some(Doer::new(ctl, t.slot.load(Relaxed), word::pid(pid_bits), self.wiped(wiped::PROC).load(Relaxed) as u32))
     }
 
     /// One operation with SEM_UNDO; true when it is done.
@@ -71,7 +71,7 @@ impl Engine {
         let tag = set.tag();
         let Some(by) = self.doer(t, view) else { return false };
         // The record is this process's own and goes only with the set, whose removal needs the cell that `undo` locks by its tag.
-        let Some(adj) = Self::own_adjustment(view, by.proc, index, tag, num) else { return false };
+        let Some(adj) = Self::own_adjustment(view, by.proc(), index, tag, num) else { return false };
         self.enter_first(t);
         let done = undo(cell, adj, &by, (set.at() / PAGE) as u32, tag, num, op);
         self.leave_first(t);
