@@ -6,8 +6,8 @@
 //! never run in a locked section), `wait` (a reaped process's undo is done), `credentials`, `fork`, `dlopen`, `syscall`.
 //!
 //! The library needs no other: it is `no_std`, makes system calls itself, and takes from the program's C library only memcpy
-//! and its kin and, where they exist, `time`, `clock_gettime`, `__errno_location`, `environ` and `dlsym`. One file serves glibc
-//! and musl. It allocates nothing, starts no thread and keeps no descriptor.
+//! and its kin and, where they exist, `time`, `clock_gettime`, `__errno_location`, `environ`, `dlsym`, `_r_debug` and
+//! `dl_iterate_phdr`. One file serves glibc and musl. It allocates nothing, starts no thread and keeps no descriptor.
 //!
 //! What it cannot do, and what a program gets instead:
 //! - A handler that was set by a system call of the program's own, not by a function of the C library, runs at once, also in a
@@ -32,6 +32,7 @@ mod real;
 mod scratch;
 mod signal;
 mod start;
+mod statics;
 mod sys;
 mod syscall;
 mod tls;

@@ -7,10 +7,10 @@ use core::mem::MaybeUninit;
 
 use manyway_sem::{Engine, OpenError, OpenOptions};
 use manyway_sync::Errno;
-use manyway_sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use manyway_sync::atomic::{AtomicU32, Ordering};
 
 use crate::arch::weak;
-use crate::{real, sys, trampoline, user};
+use crate::{real, statics, sys, trampoline};
 
 const UNTRIED: u32 = 0;
 const BUSY: u32 = 1;
@@ -40,15 +40,6 @@ static NAMESPACE: Namespace = Namespace {
     why: UnsafeCell::new((None, [0; DIR])),
     said: AtomicU32::new(0),
 };
-
-/// The program's static data: its first address, and the last one from which on [`KNOWN`](user::KNOWN) bytes are in it.
-static STATIC_DATA: (AtomicUsize, AtomicUsize) = (AtomicUsize::new(usize::MAX), AtomicUsize::new(0));
-
-/// True when the [`KNOWN`](user::KNOWN) bytes from `p` on are the program's own static data, which is there as long as the program.
-#[inline(always)]
-pub(crate) fn in_static_data(p: usize) -> bool {
-    p <= STATIC_DATA.1.load(Ordering::Relaxed) && p >= STATIC_DATA.0.load(Ordering::Relaxed)
-}
 
 /// The namespace, or ENOSYS.
 #[inline]
@@ -97,14 +88,10 @@ fn late() -> Result<&'static Engine, Errno> {
 /// Runs before the program. glibc hands over main's arguments, musl nothing.
 extern "C" fn constructor(argc: c_int, argv: *const *const c_char, envp: *const *const c_char) {
     real::resolve_all();
+    statics::find();
     // What musl leaves in the registers will hardly look like this.
-    if argc > 0 && argc as usize * 8 + 8 == (envp as usize).wrapping_sub(argv as usize) {
-        // SAFETY: this is the block that the kernel put on the stack: arguments, environment, auxiliary vector.
-        unsafe { find_static_data(envp) };
-        open(envp);
-    } else {
-        open(environment());
-    }
+    let passed = argc > 0 && argc as usize * 8 + 8 == (envp as usize).wrapping_sub(argv as usize);
+    open(if passed { envp } else { environment() });
 }
 
 #[used]
@@ -169,72 +156,6 @@ unsafe fn variable<'a>(mut env: *const *const c_char, name: &[u8]) -> Option<&'a
         }
     }
     None
-}
-
-/// `Elf64_Phdr`.
-#[repr(C)]
-struct ProgramHeader {
-    kind: u32,
-    flags: u32,
-    offset: u64,
-    vaddr: u64,
-    paddr: u64,
-    filesz: u64,
-    memsz: u64,
-    align: u64,
-}
-
-/// Finds the program's last segments, as far as they are one piece of readable memory.
-///
-/// # Safety
-/// `envp` must be the one on the stack that the kernel made.
-unsafe fn find_static_data(mut envp: *const *const c_char) {
-    const AT_PHDR: usize = 3;
-    const AT_PHNUM: usize = 5;
-    const PT_LOAD: u32 = 1;
-    const PT_PHDR: u32 = 6;
-    const READ: u32 = 4;
-    let (mut headers, mut n) = (0, 0);
-    // SAFETY: the auxiliary vector follows the environment and ends with type 0.
-    unsafe {
-        while !(*envp).is_null() {
-            envp = envp.add(1);
-        }
-        let mut aux = envp.add(1).cast::<[usize; 2]>();
-        while (*aux)[0] != 0 {
-            match *aux {
-                [AT_PHDR, v] => headers = v,
-                [AT_PHNUM, v] => n = v,
-                _ => {}
-            }
-            aux = aux.add(1);
-        }
-    }
-    if headers == 0 {
-        return;
-    }
-    // SAFETY: where the kernel says that the program's headers are.
-    let headers = unsafe { core::slice::from_raw_parts(headers as *const ProgramHeader, n) };
-    // Without a PT_PHDR nothing says where the program was loaded.
-    let Some(own) = headers.iter().find(|h| h.kind == PT_PHDR) else {
-        return;
-    };
-    let base = (headers.as_ptr() as usize).wrapping_sub(own.vaddr as usize);
-    let (mut low, mut high) = (0, 0);
-    for h in headers.iter().rev().filter(|h| h.kind == PT_LOAD) {
-        let start = base.wrapping_add(h.vaddr as usize);
-        let end = start + h.memsz as usize;
-        if h.flags & READ == 0 || high != 0 && end.next_multiple_of(4096) != low & !4095 {
-            break;
-        }
-        low = start;
-        high = high.max(end);
-    }
-    if high == 0 {
-        return;
-    }
-    STATIC_DATA.0.store(low, Ordering::Relaxed);
-    STATIC_DATA.1.store(high.next_multiple_of(4096) - user::KNOWN, Ordering::Relaxed);
 }
 
 /// One line on standard error: whose library this is, which program it is in, and what it has to say.

@@ -1,13 +1,13 @@
 //! The program's memory. A pointer that leads nowhere is EFAULT, as from the kernel, not a crash.
 //!
 //! The kernel is asked (about 200 ns) before memory is touched, except for two kinds that cannot be missing: the callers' part of
-//! the stack, as far as it was asked about before, and the program's own static data.
+//! the stack, as far as it was asked about before, and static data.
 
 use manyway_sem::abi::{SemBuf, Timespec};
 use manyway_sync::Errno;
 
 use crate::decode::{SemidDs, Seminfo};
-use crate::{arch, start, sys, tls};
+use crate::{arch, statics, sys, tls};
 
 /// The smallest page of the supported machines; on larger pages some questions are asked twice.
 const PAGE: usize = 4096;
@@ -82,12 +82,15 @@ fn check_readable(p: usize, len: usize) -> Result<(), Errno> {
 fn known(p: usize) -> bool {
     let b = tls::block();
     let sp = arch::stack_pointer();
-    (sp >= b.stack_low.get() && p >= sp && p <= b.stack_last.get()) || start::in_static_data(p)
+    (sp >= b.stack_low.get() && p >= sp && p <= b.stack_last.get()) || statics::in_program(p)
 }
 
 #[cold]
 #[inline(never)]
 fn ask(p: usize, len: usize, sp: usize) -> Result<(), Errno> {
+    if statics::contain(p, len) {
+        return Ok(());
+    }
     if !each_page(p, len, sys::readable) {
         return Err(Errno::EFAULT);
     }
