@@ -1,14 +1,16 @@
 //! The two ways to call semaphores: C's functions (the kernel's, or Manyway's when preloaded) and Manyway's engine.
 
 use std::ffi::CString;
+use std::os::unix::ffi::OsStrExt;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicI32, Ordering};
 
 use manyway_sem::abi::{self, Timespec};
-use manyway_sem::{Engine, Errno, Limits, OpenOptions, Thread};
+use manyway_sem::{Engine, Errno, Fairness, Limits, OpenOptions, Thread};
 
 use crate::protocol::{Clone, Info, Op, Res, Stat};
 use crate::sys;
+use crate::worker::Namespace;
 
 /// Semaphore calls of one worker.
 pub trait Calls: Sync {
@@ -83,12 +85,13 @@ thread_local! {
     static THREAD: Thread = const { Thread::new() };
 }
 
-/// Opens the namespace in `dir`, made with `limits` if it is not there.
-pub fn open_engine(dir: &str, limits: Option<[u32; 4]>) {
-    let limits = limits.map(|[msl, mns, opm, mni]| Limits { msl, mns, opm, mni });
-    let how = OpenOptions { create: true, limits, fairness: None };
-    let path = CString::new(dir).expect("directory without NUL");
-    let mut engine = Engine::open(&path, &how).unwrap_or_else(|e| panic!("namespace {dir}: {e:?}"));
+/// Opens the namespace for this process.
+pub fn open_engine(namespace: &Namespace) {
+    let limits = namespace.limits.map(|[msl, mns, opm, mni]| Limits { msl, mns, opm, mni });
+    let fairness = namespace.barging.then_some(Fairness::Barging);
+    let path = CString::new(namespace.dir.as_os_str().as_bytes()).expect("directory without NUL");
+    let how = OpenOptions { create: true, limits, fairness };
+    let mut engine = Engine::open(&path, &how).unwrap_or_else(|e| panic!("{}: {e:?}", namespace.dir.display()));
     engine.set_deferred_hook(|_| {
         sys::signal_thread(std::process::id() as i32, sys::gettid(), DEFERRED.swap(0, Ordering::Relaxed));
     });

@@ -4,10 +4,12 @@ use std::io::{BufRead, BufReader, Write};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixStream};
 use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
 use std::time::Instant;
 
 use manyway_sem::Errno;
 use manyway_sem::abi::{GETNCNT, GETPID, GETVAL, GETZCNT, IPC_STAT, SEM_STAT, SEM_STAT_ANY};
+use serde::{Deserialize, Serialize};
 
 use crate::backend::{C, Calls, Direct, open_engine};
 use crate::protocol::{Clone, Command, Hello, NewImage, Op, Out, Reply, Res, Snapshot};
@@ -18,24 +20,30 @@ const SWITCH: &str = "--manyway-worker";
 /// How a worker is started: which calls it makes, and where it connects.
 #[derive(std::clone::Clone)]
 pub struct Start {
-    /// A namespace directory: the engine's calls there. None: C's functions.
-    pub engine: Option<(String, Option<[u32; 4]>)>,
+    /// The engine's calls in this namespace. None: C's functions.
+    pub engine: Option<Namespace>,
     /// The test's socket (an abstract name).
     pub socket: String,
 }
 
+/// A namespace of Manyway's, made if it is not there.
+#[derive(std::clone::Clone, Serialize, Deserialize)]
+pub struct Namespace {
+    /// Its directory.
+    pub dir: PathBuf,
+    /// SEMMSL, SEMMNS, SEMOPM, SEMMNI; None: the system's.
+    pub limits: Option<[u32; 4]>,
+    /// Newcomers may take what a sleeper was woken for.
+    pub barging: bool,
+}
+
 impl Start {
     pub fn args(&self) -> Vec<String> {
-        let mut args = vec![SWITCH.to_owned(), self.socket.clone()];
-        if let Some((dir, limits)) = &self.engine {
-            args.push(dir.clone());
-            args.extend(limits.iter().flatten().map(u32::to_string));
-        }
-        args
+        let engine = self.engine.iter().map(|e| serde_json::to_string(e).expect("plain data"));
+        [SWITCH.to_owned(), self.socket.clone()].into_iter().chain(engine).collect()
     }
     fn from_args(args: &[String]) -> Start {
-        let limits: Vec<u32> = args.iter().skip(2).map(|a| a.parse().expect("a limit")).collect();
-        let engine = args.get(1).map(|dir| (dir.clone(), limits.try_into().ok()));
+        let engine = args.get(1).map(|e| serde_json::from_str(e).expect("a namespace"));
         Start { engine, socket: args[0].clone() }
     }
 }
@@ -45,8 +53,8 @@ pub fn become_worker_if_asked() {
     let args: Vec<String> = std::env::args().skip(1).collect();
     if args.first().is_some_and(|a| a == SWITCH) {
         let start = Start::from_args(&args[1..]);
-        if let Some((dir, limits)) = &start.engine {
-            open_engine(dir, *limits);
+        if let Some(namespace) = &start.engine {
+            open_engine(namespace);
         }
         match Worker::new(&start).serve() {
             End::Process => std::process::exit(0),

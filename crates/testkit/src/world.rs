@@ -18,7 +18,7 @@ use crate::agent::{Agent, HANG};
 use crate::preload::preload_library;
 use crate::protocol::{Clone as CloneHow, Command, Hello, NewImage, Op, Out, Reply, Res, Snapshot};
 use crate::sys;
-use crate::worker::{Start, address};
+use crate::worker::{Namespace, Start, address};
 
 /// The ordinary user and group that tests become.
 pub const NOBODY: u32 = 65534;
@@ -43,6 +43,15 @@ pub struct Setup {
     pub as_user: bool,
     /// SEMMSL, SEMMNS, SEMOPM, SEMMNI; None: the system's.
     pub limits: Option<[u32; 4]>,
+    /// A namespace of Manyway's in which newcomers may take what a sleeper was woken for.
+    pub barging: bool,
+}
+
+impl Setup {
+    /// This backend as the user that runs the tests, with the usual limits and order.
+    pub fn of(backend: Backend) -> Setup {
+        Setup { backend, as_user: false, limits: None, barging: false }
+    }
 }
 
 /// True when the kernel has System V semaphores to compare with.
@@ -119,8 +128,8 @@ impl World {
         listener.set_nonblocking(true).expect("a socket");
         let kernel = dir.is_none();
         let namespace = (kernel && kernel_namespaces()).then(|| sys::new_ipc_namespace(setup.limits).expect("they can be made"));
-        let engine = |dir: &PathBuf| (dir.to_str().expect("ASCII").to_owned(), setup.limits);
-        let start = Start { engine: dir.as_ref().map(engine), socket };
+        let engine = dir.clone().map(|dir| Namespace { dir, limits: setup.limits, barging: setup.barging });
+        let start = Start { engine, socket };
         let mut world = World {
             setup,
             key,

@@ -155,7 +155,7 @@ fn scribbled_over() {
     let first = number("MANYWAY_SCRIBBLE_SEED", 1);
     for seed in first..first + number("MANYWAY_SCRIBBLES", 24) {
         let dir = tempfile::tempdir_in("/dev/shm").expect("/dev/shm is writable");
-        let w = World::within(Setup { backend: Backend::Engine, as_user: false, limits: None }, dir.path());
+        let w = World::within(Setup::of(Backend::Engine), dir.path());
         let [a, b, c] = w.workers(["A", "B", "C"]);
         let sets = [w.set_of(&a, &[1]), w.set_of(&a, &[0, 1, 2, 3])];
         for s in sets {

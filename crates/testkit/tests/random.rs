@@ -28,7 +28,7 @@ fn number(name: &str, default: u64) -> u64 {
 fn compare(backend: Backend) -> Result<(), Failed> {
     let cases = number("MANYWAY_RANDOM_CASES", 200);
     let first = number("MANYWAY_RANDOM_SEED", 1);
-    let stage = |backend| Stage::new(Setup { backend, as_user: false, limits: None });
+    let stage = |backend| Stage::new(Setup::of(backend));
     let mut oracle = stage(Backend::Kernel);
     let mut subject = stage(backend);
     let mut marks = Marks::new();

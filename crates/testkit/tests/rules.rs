@@ -2,6 +2,7 @@
 //!
 //! A scenario's tests are `…::kernel` (its own assertions hold on the kernel), `…::engine` and `…::preload` (they hold on Manyway, and the
 //! trace is the kernel's), and, run by root, the same on an ordinary user's account: `…::kernel_user`, `…::user`, `…::preload_user`.
+//! `…::barging` is the engine in a barging namespace, where the assertions hold and the trace may differ.
 
 use std::collections::{BTreeSet, HashMap};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -17,7 +18,7 @@ fn main() {
     // Most of them wait for a worker, a timeout or the next second.
     args.test_threads.get_or_insert(8);
     let kernel = kernel_has_semaphores();
-    let trials = all().flat_map(|s| variants(s).map(move |(name, backend, as_user)| trial(s, name, backend, as_user, kernel)));
+    let trials = all().flat_map(|s| variants(s).map(move |(name, setup)| trial(s, name, setup, kernel)));
     let documented = Trial::test("semantics_md_lists_every_scenario", documented);
     libtest_mimic::run(&args, trials.chain([documented]).collect()).exit();
 }
@@ -33,21 +34,25 @@ fn documented() -> Result<(), Failed> {
 }
 
 /// The backends and accounts a scenario is executed on.
-fn variants(s: &'static Scenario) -> impl Iterator<Item = (&'static str, Backend, bool)> {
-    let own = [("kernel", Backend::Kernel, false), ("engine", Backend::Engine, false), ("preload", Backend::Preload, false)];
-    let users = [("kernel_user", Backend::Kernel, true), ("user", Backend::Engine, true), ("preload_user", Backend::Preload, true)];
+fn variants(s: &'static Scenario) -> impl Iterator<Item = (&'static str, Setup)> {
+    let user = |backend| Setup { as_user: true, ..Setup::of(backend) };
+    let [kernel, engine, preload] = [Backend::Kernel, Backend::Engine, Backend::Preload];
+    let own = [("kernel", Setup::of(kernel)), ("engine", Setup::of(engine)), ("preload", Setup::of(preload))];
+    let users = [("kernel_user", user(kernel)), ("user", user(engine)), ("preload_user", user(preload))];
     // One that takes root has no second form, and without root the first form is an ordinary user's already.
     let users = users.into_iter().filter(|_| running_as_root() && !s.root);
-    own.into_iter().chain(users).filter(|(_, backend, _)| s.fits(*backend))
+    let barging = Some(("barging", Setup { barging: true, ..Setup::of(engine) })).filter(|_| !s.strict);
+    let all = own.into_iter().chain(users).chain(barging).filter(|(_, setup)| s.fits(setup.backend));
+    all.map(|(name, setup)| (name, Setup { limits: s.limits, ..setup }))
 }
 
-fn trial(s: &'static Scenario, name: &str, backend: Backend, as_user: bool, kernel: bool) -> Trial {
+fn trial(s: &'static Scenario, name: &str, setup: Setup, kernel: bool) -> Trial {
     let kernel = kernel && (s.limits.is_none() || kernel_namespaces());
+    let backend = setup.backend;
     let ignored = (backend == Backend::Kernel && !kernel) || (s.root && !running_as_root());
-    let setup = Setup { backend, as_user, limits: s.limits };
     let run = move || {
         let seen = run(s, setup)?;
-        if backend != Backend::Kernel && kernel && !s.differs {
+        if backend != Backend::Kernel && kernel && !s.differs && !setup.barging {
             let oracle = kernel_trace(s, Setup { backend: Backend::Kernel, ..setup })?;
             if seen != oracle {
                 return Err(difference(&oracle, &seen).into());

@@ -28,7 +28,7 @@ fn main() {
             let kernel = backend == Backend::Kernel;
             // The kernel's only one is not for tests to fill.
             let ignored = kernel && !(kernel_has_semaphores() && kernel_namespaces());
-            let run = move || carried_out(|| run(&World::new(Setup { backend, as_user: false, limits: None })));
+            let run = move || carried_out(|| run(&World::new(Setup::of(backend))));
             trials.push(Trial::test(format!("{test}::{name}"), run).with_ignored_flag(ignored));
         }
     }
@@ -171,7 +171,7 @@ fn undo_in_a_thousand_sets(w: &World) {
 fn full_file_system() {
     let dir = tempfile::tempdir().expect("a temporary directory");
     let _mounted = Mounted::small(dir.path());
-    let w = World::within(Setup { backend: Backend::Engine, as_user: false, limits: None }, dir.path());
+    let w = World::within(Setup::of(Backend::Engine), dir.path());
     let [a, b] = w.workers(["A", "B"]);
     let refused = |errno: i32| [libc::ENOSPC, libc::ENOMEM].contains(&errno);
     let first = w.set_of(&a, &[5, 5]);

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use super::{DONE, EAGAIN, Scenario, scenario};
+use super::{DONE, EAGAIN, EIDRM, EINVAL, Scenario, scenario};
 use crate::protocol::{Command, dec, inc, zero};
 use crate::world::World;
 
@@ -16,6 +16,7 @@ pub const ALL: &[Scenario] = &[
     scenario("fault_units_lost_in_a_crowd", fault_units_lost_in_a_crowd),
     scenario("fault_set_visible_before_it_is_ready", fault_set_visible_before_it_is_ready),
     scenario("fault_sleepers_record_reused", fault_sleepers_record_reused),
+    scenario("fault_sleeper_starves", fault_sleeper_starves),
     scenario("fault_lost_wake_ups", fault_lost_wake_ups),
 ];
 
@@ -201,4 +202,23 @@ fn fault_lost_wake_ups(w: &World) {
     w.check("A", a.finish().map(|r| r.res()), Some(Ok(3000)));
     w.check("B", b.finish().map(|r| r.res()), Some(Ok(3000)));
     w.values("the unit is back", s, &[1, 0]);
+}
+
+fn fault_sleeper_starves(w: &World) {
+    let agents = w.workers(["A", "B", "C"]);
+    let [a, b, c] = &agents;
+    let s = w.set_of(c, &[1]);
+    // Two that take and give back without a pause: there is hardly a moment at which the unit is free.
+    for x in [a, b] {
+        x.start(Command::Repeat { id: s.id, calls: vec![vec![dec(0, 1)], vec![inc(0, 1)]], times: u32::MAX });
+    }
+    for _ in 0..20 {
+        assert_eq!(c.timed_op(s, &[dec(0, 1)], (10, 0)).res(), DONE, "a third gets its turn");
+        assert_eq!(c.op(s, &[inc(0, 1)]), DONE);
+    }
+    w.check("remove", c.remove(s), DONE);
+    for x in [a, b] {
+        let end = x.finish().expect("ends").res();
+        assert!([EIDRM, EINVAL].contains(&end), "{}: {end:?}", x.name());
+    }
 }

@@ -29,6 +29,8 @@ pub struct Scenario {
     pub root: bool,
     /// Limits of its namespace.
     pub limits: Option<[u32; 4]>,
+    /// It asserts the kernel's order of handing over, which a barging namespace of Manyway's has not.
+    pub strict: bool,
     /// Manyway does not keep the rule: the program says what it does instead, so the traces differ.
     pub differs: bool,
 }
@@ -43,6 +45,9 @@ impl Scenario {
     const fn limits(self, limits: [u32; 4]) -> Scenario {
         Scenario { limits: Some(limits), root: true, ..self }
     }
+    const fn strict(self) -> Scenario {
+        Scenario { strict: true, ..self }
+    }
     const fn differs(self) -> Scenario {
         Scenario { differs: true, ..self }
     }
@@ -53,7 +58,7 @@ impl Scenario {
 }
 
 const fn scenario(name: &'static str, run: fn(&World)) -> Scenario {
-    Scenario { name, run, c_only: false, root: false, limits: None, differs: false }
+    Scenario { name, run, c_only: false, root: false, limits: None, strict: false, differs: false }
 }
 
 /// Every scenario.

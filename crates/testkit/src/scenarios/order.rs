@@ -6,7 +6,7 @@ use crate::world::World;
 
 pub const ALL: &[Scenario] = &[
     scenario("rule_29_newcomer_overtakes", rule_29_newcomer_overtakes),
-    scenario("rule_29_released_unit_is_the_sleepers", rule_29_released_unit_is_the_sleepers),
+    scenario("rule_29_released_unit_is_the_sleepers", rule_29_released_unit_is_the_sleepers).strict(),
     scenario("rule_29_sleepers_are_first_come_first_served", rule_29_sleepers_are_first_come_first_served),
     scenario("rule_30_small_overtakes_large", rule_30_small_overtakes_large),
     scenario("rule_30_scan_goes_on", rule_30_scan_goes_on),

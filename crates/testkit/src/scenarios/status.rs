@@ -9,8 +9,8 @@ use crate::world::{Set, World};
 
 pub const ALL: &[Scenario] = &[
     scenario("rule_39_pid_of_every_listed_operation", rule_39_pid_of_every_listed_operation),
-    scenario("rule_39_pid_of_a_sleeper", rule_39_pid_of_a_sleeper),
-    scenario("rule_39_pid_of_setters", rule_39_pid_of_setters),
+    scenario("rule_39_pid_of_a_sleeper", rule_39_pid_of_a_sleeper).strict(),
+    scenario("rule_39_pid_of_setters", rule_39_pid_of_setters).strict(),
     scenario("rule_39_pid_of_a_thread", rule_39_pid_of_a_thread),
     scenario("rule_39_failed_calls_leave_the_pid", rule_39_failed_calls_leave_the_pid),
     scenario("rule_40_otime_of_operations", rule_40_otime_of_operations),

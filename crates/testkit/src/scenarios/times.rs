@@ -7,9 +7,9 @@ use crate::protocol::{Clone, Command, dec, inc, zero};
 use crate::world::World;
 
 pub const ALL: &[Scenario] = &[
-    scenario("rule_36_result_beats_signal", rule_36_result_beats_signal),
+    scenario("rule_36_result_beats_signal", rule_36_result_beats_signal).strict(),
     scenario("rule_36_result_beats_timeout", rule_36_result_beats_timeout),
-    scenario("rule_36_units_are_conserved", rule_36_units_are_conserved),
+    scenario("rule_36_units_are_conserved", rule_36_units_are_conserved).strict(),
     scenario("rule_38_eintr", rule_38_eintr),
     scenario("rule_38_eintr_under_sa_restart", rule_38_eintr_under_sa_restart),
     scenario("rule_38_ignored_signals_do_not_interrupt", rule_38_ignored_signals_do_not_interrupt),
