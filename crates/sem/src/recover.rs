@@ -292,8 +292,11 @@ impl Engine {
             if page == 0 {
                 continue;
             }
-            for i in 0..1024 {
-                self.free_record(proc, (d * 1024 + i) as u32);
+            let Some(words) = self.arena.at::<Directory>(page as u64 * PAGE) else { continue };
+            for (i, w) in words.0.iter().enumerate() {
+                if w.load(Relaxed) != 0 {
+                    self.free_record(proc, (d * 1024 + i) as u32);
+                }
             }
             dir.store(0, Release);
             self.arena.free(page as u64 * PAGE);

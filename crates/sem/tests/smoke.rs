@@ -146,3 +146,27 @@ fn the_dead_give_back() {
     }
     assert_eq!(e.getval(&t, id, 0), Ok(1));
 }
+
+/// Threads that end without giving their slots back: slots and regions are used again.
+#[test]
+fn threads_come_and_go() {
+    let (_d, e) = open();
+    let t = Thread::new();
+    let id = e.semget(&t, IPC_PRIVATE, 1, 0o600).unwrap();
+    let mappings = || std::fs::read_to_string("/proc/self/maps").unwrap().lines().count();
+    let mut after_warm_up = 0;
+    for round in 0..600 {
+        std::thread::scope(|s| {
+            s.spawn(|| {
+                let t = Thread::new();
+                e.semop(&t, id, &[op(0, 1, SEM_UNDO)], None).unwrap();
+                e.semop(&t, id, &[op(0, -1, SEM_UNDO)], None).unwrap();
+            });
+        });
+        if round == 100 {
+            after_warm_up = mappings();
+        }
+    }
+    assert!(mappings() < after_warm_up + 100, "{} mappings, then {}", after_warm_up, mappings());
+    assert_eq!(e.getval(&t, id, 0), Ok(0));
+}

@@ -1,12 +1,67 @@
-//! A thread's robust region (see `manyway_sync::robust`), bound to a page of an arena.
+//! A thread's robust region (see `manyway_sync::robust`), bound to a page of an arena; and the regions of threads that have ended, for
+//! those that begin.
 
-use manyway_sync::Errno;
 use manyway_sync::atomic::{AtomicU64, Ordering::*};
-use manyway_sync::robust::Region;
+use manyway_sync::robust::{OWNER_DIED, Region, TID_MASK};
+use manyway_sync::{Errno, sys};
 
 use crate::Arena;
 
-/// Where a thread keeps its region. Zero at first; reserved at the first link and kept over forks.
+/// Words of a region's notes.
+const NEXT: usize = 0;
+/// {thread id | kept 1}. Kept: it is being linked, or its owner keeps it though it is not linked; nobody else may take it.
+const OWNER: usize = 1;
+
+/// How many regions are looked at for one whose thread has ended.
+const LOOKED_AT: usize = 64;
+
+/// All regions of a process for one arena, so that a thread that ends without a word leaves its region to a later one.
+pub struct Regions(AtomicU64);
+
+impl Regions {
+    /// None yet.
+    pub const fn new() -> Regions {
+        Regions(AtomicU64::new(0))
+    }
+
+    fn owner(tid: u32, kept: bool) -> u64 {
+        (tid as u64) << 1 | kept as u64
+    }
+
+    /// A region for thread `tid`, kept: of a thread that has ended, or a new one.
+    fn take(&self, tid: u32) -> Result<Region, Errno> {
+        let mut next = self.0.load(Acquire);
+        for _ in 0..LOOKED_AT {
+            // SAFETY: the list holds addresses of regions that this process, or the one that it was forked from, has reserved.
+            let Some(region) = (unsafe { Region::from_address(next) }) else { break };
+            let owner = region.notes()[OWNER].load(Acquire);
+            let word = region.word().load(Acquire);
+            let ended = word & OWNER_DIED != 0 || word & TID_MASK != (owner >> 1) as u32;
+            if owner & 1 == 0 && ended && region.notes()[OWNER].compare_exchange(owner, Self::owner(tid, true), AcqRel, Relaxed).is_ok() {
+                return Ok(region);
+            }
+            next = region.notes()[NEXT].load(Relaxed);
+        }
+        let region = Region::reserve()?;
+        region.notes()[OWNER].store(Self::owner(tid, true), Relaxed);
+        let mut head = self.0.load(Relaxed);
+        loop {
+            region.notes()[NEXT].store(head, Relaxed);
+            match self.0.compare_exchange_weak(head, region.address(), Release, Relaxed) {
+                Ok(_) => return Ok(region),
+                Err(now) => head = now,
+            }
+        }
+    }
+}
+
+impl Default for Regions {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// Where a thread keeps its region. Zero at first; taken at the first link and kept over forks.
 pub struct ThreadRegion(AtomicU64);
 
 impl ThreadRegion {
@@ -15,24 +70,35 @@ impl ThreadRegion {
         ThreadRegion(AtomicU64::new(0))
     }
 
+    fn get(&self) -> Option<Region> {
+        // SAFETY: the address came from `Regions::take`, in this process or in one that it was forked from.
+        unsafe { Region::from_address(self.0.load(Relaxed)) }
+    }
+
     /// Links the robust word at the end of the arena's page at byte offset `at` into the calling thread's robust list. False: this
     /// thread's list cannot take it. Only the thread that owns `self` calls this, and not while a link of its own is in force.
-    pub fn link(&self, arena: &Arena, at: u64) -> Result<bool, Errno> {
+    pub fn link(&self, regions: &Regions, arena: &Arena, at: u64) -> Result<bool, Errno> {
         let page = arena.page_address(at).ok_or(Errno::EIO)?;
-        if self.0.load(Relaxed) == 0 {
-            self.0.store(Region::reserve()?.address(), Relaxed);
-        }
-        // SAFETY: only `Region::reserve` above makes the address, in this process or in one that it was forked from.
-        let region = unsafe { Region::from_address(self.0.load(Relaxed)) }.ok_or(Errno::EIO)?;
+        let tid = sys::gettid();
+        let region = match self.get() {
+            Some(own) => own,
+            None => regions.take(tid)?,
+        };
+        self.0.store(region.address(), Relaxed);
+        region.notes()[OWNER].store(Regions::owner(tid, true), Release);
         // SAFETY: the page lies in the arena's shared mapping; the region is this thread's own, so that no other living thread of the
         // process links it.
-        unsafe { region.link(page) }
+        let linked = unsafe { region.link(page) }?;
+        // Not linked, its end cannot be seen: it stays this thread's.
+        region.notes()[OWNER].store(Regions::owner(tid, !linked), Release);
+        Ok(linked)
     }
 
     /// Takes it out again. Only the thread that linked it calls this.
     pub fn unlink(&self) {
-        // SAFETY: as in `link`.
-        if let Some(region) = unsafe { Region::from_address(self.0.load(Relaxed)) } {
+        if let Some(region) = self.get() {
+            let owner = &region.notes()[OWNER];
+            owner.store(owner.load(Relaxed) | 1, Release);
             // SAFETY: by this function's contract.
             unsafe { region.unlink() };
         }

@@ -64,6 +64,17 @@ impl Region {
         (address != 0).then_some(Region(address as *mut u8))
     }
 
+    /// The robust word, in whatever page the first one of the region is an alias of.
+    pub fn word(&self) -> &AtomicU32 {
+        // SAFETY: the region's first page is mapped and the word lies in it, 4-aligned.
+        unsafe { &*(self.0.add(PAGE - WORD_BEFORE_END) as *const AtomicU32) }
+    }
+    /// Two words of the private page that are the user's to keep things in.
+    pub fn notes(&self) -> &[crate::atomic::AtomicU64; 2] {
+        // SAFETY: the private page is mapped while the region lives; the node takes less than its first 64 bytes.
+        unsafe { &*(self.0.add(PAGE + 64) as *const [crate::atomic::AtomicU64; 2]) }
+    }
+
     /// Links `word`, which lies [`WORD_BEFORE_END`] bytes before the end of the page at `page`, into the calling thread's robust list,
     /// so that its end is marked there. False: this thread's list cannot take it (none, or another C library's distance).
     ///
