@@ -115,6 +115,7 @@ fn defines_these_symbols_only() {
         "setgroups",
         "initgroups",
         "capset",
+        "setns",
     ]);
     assert_eq!(defined, expected);
 }

@@ -60,6 +60,10 @@ call_then! {
     /// capset(2).
     capset, Real::Capset as usize, changed
 }
+call_then! {
+    /// setns(2): who enters a user namespace has all capabilities there.
+    setns, Real::Setns as usize, changed
+}
 
 /// After one of them, failed or not: some report failure by their old value only.
 pub(crate) extern "C" fn changed(_: c_int, _: usize, _: usize, _: usize) {

@@ -41,6 +41,7 @@ functions! {
     Setgroups = c"setgroups",
     Initgroups = c"initgroups",
     Capset = c"capset",
+    Setns = c"setns",
 }
 
 /// Their addresses, 0 where not looked for yet. Assembly reads it.

@@ -30,6 +30,7 @@ pub(crate) static INTERCEPTED: [u64; BITS / 64] = bits(&[
     Sysno::setfsgid,
     Sysno::setgroups,
     Sysno::capset,
+    Sysno::setns,
 ]);
 
 const fn bits(numbers: &[Sysno]) -> [u64; BITS / 64] {
