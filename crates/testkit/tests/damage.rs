@@ -23,7 +23,8 @@ fn main() {
         ("other_limits", other_limits),
         ("open_to_others", open_to_others),
         ("symbolic_link", symbolic_link),
-        ("scribbled_over", scribbled_over),
+        ("scribbled_over::engine", || scribbled_over(Backend::Engine)),
+        ("scribbled_over::preload", || scribbled_over(Backend::Preload)),
     ];
     let trials = tests.map(|(name, run)| Trial::test(name, move || carried_out(run)));
     libtest_mimic::run(&args, trials.into()).exit();
@@ -150,12 +151,12 @@ fn symbolic_link() {
 }
 
 /// Random words all over what is allocated: calls may return anything, but each returns, and no worker ends.
-fn scribbled_over() {
+fn scribbled_over(backend: Backend) {
     let number = |name, default| std::env::var(name).map_or(default, |v| v.parse().expect("a number"));
     let first = number("MANYWAY_SCRIBBLE_SEED", 1);
-    for seed in first..first + number("MANYWAY_SCRIBBLES", 24) {
+    for seed in first..first + number("MANYWAY_SCRIBBLES", 12) {
         let dir = tempfile::tempdir_in("/dev/shm").expect("/dev/shm is writable");
-        let w = World::within(Setup::of(Backend::Engine), dir.path());
+        let w = World::within(Setup::of(backend), dir.path());
         let [a, b, c] = w.workers(["A", "B", "C"]);
         let sets = [w.set_of(&a, &[1]), w.set_of(&a, &[0, 1, 2, 3])];
         for s in sets {
