@@ -49,6 +49,14 @@ pub struct Timespec {
     pub nsec: i64,
 }
 
+impl Timespec {
+    /// True when it is a time: not negative, nanoseconds below a second.
+    #[inline]
+    pub const fn is_valid(self) -> bool {
+        self.sec >= 0 && self.nsec >= 0 && self.nsec < 1_000_000_000
+    }
+}
+
 /// What IPC_STAT reports of a set.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SetStat {

@@ -91,7 +91,8 @@ impl Engine {
     /// semop(2), semtimedop(2). Checks in the kernel's order; `ops` has been read from the caller already.
     #[inline]
     pub fn semop(&self, t: &Thread, id: i32, ops: &[SemBuf], timeout: Option<Timespec>) -> Result<(), Errno> {
-        if let ([op], None) = (ops, timeout)
+        if let [op] = ops
+            && timeout.is_none_or(Timespec::is_valid)
             && self.try_one(t, id, op.num, op.op, op.flg)
         {
             return Ok(());
@@ -101,7 +102,9 @@ impl Engine {
 
     #[inline(never)]
     fn semop_rest(&self, t: &Thread, id: i32, ops: &[SemBuf], timeout: Option<Timespec>) -> Result<(), Errno> {
-        if let ([a, b], None) = (ops, timeout)
+        if let [a, b] = ops
+            && self.limits.opm >= 2
+            && timeout.is_none_or(Timespec::is_valid)
             && self.fast_pair(t, id, *a, *b)
         {
             return Ok(());

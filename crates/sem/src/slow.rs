@@ -46,7 +46,7 @@ impl Engine {
         if ops.len() > self.limits().opm as usize {
             return Err(Errno::E2BIG);
         }
-        if ops.is_empty() || timeout.is_some_and(|t| t.sec < 0 || !(0..1_000_000_000).contains(&t.nsec)) {
+        if ops.is_empty() || timeout.is_some_and(|t| !t.is_valid()) {
             return Err(Errno::EINVAL);
         }
         let set = self.set_of_id(id)?;
@@ -68,9 +68,7 @@ impl Engine {
         }
         let me = &me;
         // Who is not the owner, or has come without an id, has not tried this yet.
-        if let ([op], Some(cell)) = (ops, set.cell(ops[0].num as u32))
-            && timeout.is_none()
-        {
+        if let ([op], Some(cell)) = (ops, set.cell(ops[0].num as u32)) {
             let done = if op.flg as i32 & SEM_UNDO != 0 {
                 self.fast_undo(t, cell, IdEntry::new(0, set.at, set.tag), set.index, op.num, op.op)
             } else {
