@@ -7,7 +7,6 @@ use std::fmt;
 use std::path::PathBuf;
 
 use manyway_sem::Errno;
-use manyway_sem::abi::SemBuf;
 use serde::{Deserialize, Serialize};
 
 use crate::Error;
@@ -88,12 +87,30 @@ pub trait Backend: Sized {
     fn remove(&self, id: SetId) -> Result<(), Error>;
 }
 
-/// Operations on a set, as `semop` and `semctl` have them.
+/// A set as a thread uses it.
 pub trait Set {
-    /// All of `ops` or none; sleeps until they can proceed.
-    fn call(&self, ops: &[SemBuf]) -> Result<(), Errno>;
-    /// How many sleep until the value of `num` is larger (`GETNCNT`).
-    fn sleepers(&self, num: u16) -> Result<u32, Errno>;
+    /// One of its semaphores, as a program would keep it for many calls.
+    type Sem: Sem;
+    /// Semaphore `num`; with `undo` its operations are taken back when the process ends.
+    fn sem(&self, num: u16, undo: bool) -> Result<Self::Sem, Errno>;
+    /// Takes a unit from each of two semaphores, or none; sleeps until it can.
+    fn take_both(&self, a: u16, b: u16) -> Result<(), Errno>;
+    /// Gives a unit to each of two semaphores.
+    fn give_both(&self, a: u16, b: u16) -> Result<(), Errno>;
+}
+
+/// Operations on one semaphore.
+pub trait Sem {
+    /// Takes a unit; sleeps until there is one.
+    fn take(&self) -> Result<(), Errno>;
+    /// Takes a unit, or EAGAIN.
+    fn try_take(&self) -> Result<(), Errno>;
+    /// Gives a unit.
+    fn give(&self) -> Result<(), Errno>;
+    /// Sleeps until the value is zero.
+    fn wait_zero(&self) -> Result<(), Errno>;
+    /// How many sleep for a unit (`GETNCNT`).
+    fn sleepers(&self) -> Result<u32, Errno>;
 }
 
 /// Runs `$body` with the type `$backend` bound to the back end that `$kind` names.

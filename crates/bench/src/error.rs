@@ -20,13 +20,8 @@ pub enum Error {
         errno: Errno,
     },
     /// A namespace could not be opened.
-    #[error("cannot open a namespace in {}: {error}", .dir.display())]
-    Namespace {
-        /// Its directory.
-        dir: PathBuf,
-        /// Why not.
-        error: manyway_sem::OpenError,
-    },
+    #[error(transparent)]
+    Namespace(#[from] manyway_sem::NamespaceError),
     /// Something of the operating system failed.
     #[error("{what}: {source}")]
     Io {

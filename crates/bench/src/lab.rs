@@ -6,7 +6,7 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Stdio};
 
-use manyway_sem::Engine;
+use manyway_sem::Namespace;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::backend::{Kind, Place, SetId, namespace};
@@ -19,7 +19,7 @@ pub struct Lab {
     place: Place,
     keeper: Worker,
     /// The namespace that the preloaded library has to use, to see that it does.
-    preloaded: Option<Engine>,
+    preloaded: Option<Namespace>,
 }
 
 /// A worker process. Dropping it kills it, unless it is a keeper, which is asked to end.

@@ -7,7 +7,7 @@ use std::io::{BufRead, Write};
 use serde::{Deserialize, Serialize};
 
 use crate::Error;
-use crate::backend::{Backend, Place, Set, SetId, with_backend};
+use crate::backend::{Backend, Place, Sem, Set, SetId, with_backend};
 use crate::machine;
 use crate::workloads::{kill, uncontended, wait_undo};
 
@@ -111,7 +111,7 @@ fn obey<B: Backend>(start: &Start, backend: &B, command: Command, made: &mut Vec
             Answer::Set(id)
         }
         Command::Sleepers(id, num) => {
-            let sleepers = backend.open(id)?.sleepers(num).map_err(failed("semctl(GETNCNT)"))?;
+            let sleepers = backend.open(id)?.sem(num, false).and_then(|sem| sem.sleepers()).map_err(failed("semctl(GETNCNT)"))?;
             Answer::Count(sleepers.into())
         }
         Command::Loop(role) => Answer::Looped(role.run(&backend.open(role.set)?).map_err(failed("semop"))?),

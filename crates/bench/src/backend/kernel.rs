@@ -2,9 +2,9 @@
 #![allow(unsafe_code)]
 
 use manyway_sem::Errno;
-use manyway_sem::abi::SemBuf;
+use manyway_sem::abi::{IPC_NOWAIT, SEM_UNDO, SemBuf};
 
-use super::{Backend, Kind, Place, Set, SetId};
+use super::{Backend, Kind, Place, Sem, Set, SetId};
 use crate::Error;
 
 /// The C symbols.
@@ -16,6 +16,14 @@ pub struct Kernel {
 /// A set by its id.
 #[derive(Debug)]
 pub struct KernelSet(libc::c_int);
+
+/// A semaphore by its set's id and its number.
+#[derive(Debug)]
+pub struct KernelSem {
+    set: libc::c_int,
+    num: u16,
+    flags: i16,
+}
 
 impl Backend for Kernel {
     type Set = KernelSet;
@@ -55,18 +63,50 @@ impl Kernel {
 }
 
 impl Set for KernelSet {
-    #[inline(always)]
-    fn call(&self, ops: &[SemBuf]) -> Result<(), Errno> {
-        // SAFETY: `SemBuf` is `struct sembuf`, and semop reads `ops.len()` of them and writes none.
-        let result = unsafe { libc::semop(self.0, ops.as_ptr().cast_mut().cast(), ops.len()) };
-        checked(result).map(drop)
-    }
+    type Sem = KernelSem;
 
-    fn sleepers(&self, num: u16) -> Result<u32, Errno> {
+    fn sem(&self, num: u16, undo: bool) -> Result<KernelSem, Errno> {
+        Ok(KernelSem { set: self.0, num, flags: if undo { SEM_UNDO as i16 } else { 0 } })
+    }
+    #[inline(always)]
+    fn take_both(&self, a: u16, b: u16) -> Result<(), Errno> {
+        semop(self.0, &[SemBuf { num: a, op: -1, flg: 0 }, SemBuf { num: b, op: -1, flg: 0 }])
+    }
+    #[inline(always)]
+    fn give_both(&self, a: u16, b: u16) -> Result<(), Errno> {
+        semop(self.0, &[SemBuf { num: a, op: 1, flg: 0 }, SemBuf { num: b, op: 1, flg: 0 }])
+    }
+}
+
+impl Sem for KernelSem {
+    #[inline(always)]
+    fn take(&self) -> Result<(), Errno> {
+        semop(self.set, &[SemBuf { num: self.num, op: -1, flg: self.flags }])
+    }
+    #[inline(always)]
+    fn try_take(&self) -> Result<(), Errno> {
+        semop(self.set, &[SemBuf { num: self.num, op: -1, flg: self.flags | IPC_NOWAIT as i16 }])
+    }
+    #[inline(always)]
+    fn give(&self) -> Result<(), Errno> {
+        semop(self.set, &[SemBuf { num: self.num, op: 1, flg: self.flags }])
+    }
+    #[inline(always)]
+    fn wait_zero(&self) -> Result<(), Errno> {
+        semop(self.set, &[SemBuf { num: self.num, op: 0, flg: self.flags }])
+    }
+    fn sleepers(&self) -> Result<u32, Errno> {
         // SAFETY: GETNCNT takes no argument.
-        let result = unsafe { libc::semctl(self.0, num.into(), libc::GETNCNT) };
+        let result = unsafe { libc::semctl(self.set, self.num.into(), libc::GETNCNT) };
         checked(result).map(|count| count as u32)
     }
+}
+
+#[inline(always)]
+fn semop(set: libc::c_int, ops: &[SemBuf]) -> Result<(), Errno> {
+    // SAFETY: `SemBuf` is `struct sembuf`, and semop reads `ops.len()` of them and writes none.
+    let result = unsafe { libc::semop(set, ops.as_ptr().cast_mut().cast(), ops.len()) };
+    checked(result).map(drop)
 }
 
 #[inline(always)]

@@ -1,83 +1,89 @@
-//! Manyway through its crate.
+//! Manyway through its crate, as a Rust program uses it.
 
-use std::ffi::CString;
-use std::os::unix::ffi::OsStrExt;
-use std::sync::OnceLock;
+use manyway_sem::{Errno, Error as SemError, Fairness, Namespace, Op, Semaphore};
 
-use manyway_sem::abi::{IPC_CREAT, IPC_PRIVATE, SemBuf};
-use manyway_sem::{Engine, Errno, Fairness, OpenOptions, Thread};
-
-use super::{Backend, Kind, Place, Set, SetId};
+use super::{Backend, Kind, Place, Sem, Set, SetId};
 use crate::Error;
 
-/// A namespace and what it keeps of this thread. Both live as long as the process: it is a worker, with one namespace.
+/// A namespace.
 pub struct Manyway {
-    engine: &'static Engine,
-    thread: &'static Thread,
+    namespace: Namespace,
     kind: Kind,
 }
 
-/// A set by its id.
-pub struct ManywaySet {
-    engine: &'static Engine,
-    thread: &'static Thread,
-    id: i32,
-}
-
-static ENGINE: OnceLock<Engine> = OnceLock::new();
-
 impl Backend for Manyway {
-    type Set = ManywaySet;
+    type Set = manyway_sem::Set;
 
     fn join(place: &Place) -> Result<Manyway, Error> {
-        let engine = match ENGINE.get() {
-            Some(engine) => engine,
-            None => {
-                let opened = namespace(place)?;
-                ENGINE.get_or_init(|| opened)
-            }
-        };
-        Ok(Manyway { engine, thread: Box::leak(Box::default()), kind: place.kind })
+        Ok(Manyway { namespace: namespace(place)?, kind: place.kind })
     }
 
     fn create(&self, values: &[u16]) -> Result<SetId, Error> {
-        let id = self.engine.semget(self.thread, IPC_PRIVATE, values.len() as i32, IPC_CREAT | 0o600);
-        let id = id.map_err(self.failed("semget"))?;
-        self.engine.setall(self.thread, id, values).map_err(self.failed("semctl(SETALL)"))?;
-        Ok(SetId(id))
+        self.namespace.private_set(values).map(|set| SetId(set.id())).map_err(self.failed("Namespace::private_set"))
     }
 
-    fn open(&self, id: SetId) -> Result<ManywaySet, Error> {
-        Ok(ManywaySet { engine: self.engine, thread: self.thread, id: id.0 })
+    fn open(&self, id: SetId) -> Result<manyway_sem::Set, Error> {
+        self.namespace.set_by_id(id.0).map_err(self.failed("Namespace::set_by_id"))
     }
 
     fn remove(&self, id: SetId) -> Result<(), Error> {
-        self.engine.remove(self.thread, id.0).map_err(self.failed("semctl(IPC_RMID)"))
+        self.open(id)?.remove().map_err(self.failed("Set::remove"))
     }
 }
 
 impl Manyway {
-    fn failed(&self, call: &'static str) -> impl FnOnce(Errno) -> Error {
+    fn failed(&self, call: &'static str) -> impl FnOnce(SemError) -> Error {
         let backend = self.kind;
-        move |errno| Error::Call { backend, call, errno }
+        move |error| Error::Call { backend, call, errno: error.errno() }
     }
 }
 
 /// Opens the namespace of a place, and makes it when it is new.
-pub fn namespace(place: &Place) -> Result<Engine, Error> {
-    let dir = CString::new(place.dir.as_os_str().as_bytes()).map_err(|e| Error::io("the namespace's directory")(e.into()))?;
+pub(crate) fn namespace(place: &Place) -> Result<Namespace, Error> {
     let fairness = if place.kind == Kind::ManywayBarging { Fairness::Barging } else { Fairness::Strict };
-    let how = OpenOptions { create: true, limits: None, fairness: Some(fairness) };
-    Engine::open(&dir, &how).map_err(|error| Error::Namespace { dir: place.dir.clone(), error })
+    Ok(Namespace::options().fairness(fairness).open(&place.dir)?)
 }
 
-impl Set for ManywaySet {
-    #[inline(always)]
-    fn call(&self, ops: &[SemBuf]) -> Result<(), Errno> {
-        self.engine.semop(self.thread, self.id, ops, None)
-    }
+impl Set for manyway_sem::Set {
+    type Sem = Semaphore;
 
-    fn sleepers(&self, num: u16) -> Result<u32, Errno> {
-        self.engine.getncnt(self.thread, self.id, num.into()).map(|count| count as u32)
+    fn sem(&self, num: u16, undo: bool) -> Result<Semaphore, Errno> {
+        let sem = self.sem(num).map_err(errno)?;
+        Ok(if undo { sem.with_undo() } else { sem })
     }
+    #[inline(always)]
+    fn take_both(&self, a: u16, b: u16) -> Result<(), Errno> {
+        self.run(&[Op::take(a, 1), Op::take(b, 1)]).map_err(errno)
+    }
+    #[inline(always)]
+    fn give_both(&self, a: u16, b: u16) -> Result<(), Errno> {
+        self.run(&[Op::add(a, 1), Op::add(b, 1)]).map_err(errno)
+    }
+}
+
+impl Sem for Semaphore {
+    #[inline(always)]
+    fn take(&self) -> Result<(), Errno> {
+        self.take(1).map_err(errno)
+    }
+    #[inline(always)]
+    fn try_take(&self) -> Result<(), Errno> {
+        self.try_take(1).map_err(errno)
+    }
+    #[inline(always)]
+    fn give(&self) -> Result<(), Errno> {
+        self.add(1).map_err(errno)
+    }
+    #[inline(always)]
+    fn wait_zero(&self) -> Result<(), Errno> {
+        self.wait_zero().map_err(errno)
+    }
+    fn sleepers(&self) -> Result<u32, Errno> {
+        self.takers().map(|count| count as u32).map_err(errno)
+    }
+}
+
+#[cold]
+fn errno(error: SemError) -> Errno {
+    error.errno()
 }

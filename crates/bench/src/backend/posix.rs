@@ -4,12 +4,12 @@
 use std::fs::{File, OpenOptions};
 use std::os::fd::AsRawFd;
 use std::path::PathBuf;
+use std::rc::Rc;
 
 use manyway_sem::Errno;
-use manyway_sem::abi::SemBuf;
 
 use super::kernel::last_errno;
-use super::{Backend, Kind, Place, Set, SetId};
+use super::{Backend, Kind, Place, Sem, Set, SetId};
 use crate::Error;
 
 /// One `sem_t` on a cache line of its own.
@@ -23,8 +23,18 @@ pub struct Posix {
 }
 
 /// A set's file, mapped.
+#[derive(Clone, Debug)]
+pub struct PosixSet(Rc<Mapping>);
+
+/// One semaphore of a set, which stays mapped with it.
 #[derive(Debug)]
-pub struct PosixSet {
+pub struct PosixSem {
+    sem: *mut libc::sem_t,
+    _set: PosixSet,
+}
+
+#[derive(Debug)]
+struct Mapping {
     slots: *mut Slot,
     len: usize,
 }
@@ -88,18 +98,18 @@ impl PosixSet {
         if at == libc::MAP_FAILED {
             return Err(Error::io("cannot map a set's file")(std::io::Error::last_os_error()));
         }
-        Ok(PosixSet { slots: at.cast(), len: bytes / size_of::<Slot>() })
+        Ok(PosixSet(Rc::new(Mapping { slots: at.cast(), len: bytes / size_of::<Slot>() })))
     }
 
     #[inline(always)]
     fn sem(&self, num: usize) -> *mut libc::sem_t {
-        assert!(num < self.len, "semaphore {num} of {}", self.len);
+        assert!(num < self.0.len, "semaphore {num} of {}", self.0.len);
         // SAFETY: within the mapping, which has `len` slots.
-        unsafe { &raw mut (*self.slots.add(num)).0 }
+        unsafe { &raw mut (*self.0.slots.add(num)).0 }
     }
 }
 
-impl Drop for PosixSet {
+impl Drop for Mapping {
     fn drop(&mut self) {
         // SAFETY: the mapping that `map` made, of this length; no pointer into it outlives `self`.
         unsafe { libc::munmap(self.slots.cast(), self.len * size_of::<Slot>()) };
@@ -107,19 +117,44 @@ impl Drop for PosixSet {
 }
 
 impl Set for PosixSet {
-    /// One operation of +1 or −1 without flags.
-    #[inline(always)]
-    fn call(&self, ops: &[SemBuf]) -> Result<(), Errno> {
-        let &[SemBuf { num, op: op @ (1 | -1), flg: 0 }] = ops else {
-            return Err(Errno::EINVAL);
-        };
-        let sem = self.sem(num.into());
-        // SAFETY: `sem` was made by sem_init as process-shared, and is mapped.
-        let result = unsafe { if op > 0 { libc::sem_post(sem) } else { libc::sem_wait(sem) } };
-        if result == 0 { Ok(()) } else { Err(last_errno()) }
-    }
+    type Sem = PosixSem;
 
-    fn sleepers(&self, _: u16) -> Result<u32, Errno> {
+    fn sem(&self, num: u16, undo: bool) -> Result<PosixSem, Errno> {
+        if undo { Err(Errno::ENOSYS) } else { Ok(PosixSem { sem: self.sem(num.into()), _set: self.clone() }) }
+    }
+    fn take_both(&self, _: u16, _: u16) -> Result<(), Errno> {
         Err(Errno::ENOSYS)
     }
+    fn give_both(&self, _: u16, _: u16) -> Result<(), Errno> {
+        Err(Errno::ENOSYS)
+    }
+}
+
+impl Sem for PosixSem {
+    #[inline(always)]
+    fn take(&self) -> Result<(), Errno> {
+        // SAFETY: made by sem_init as process-shared, and mapped as long as `_set` lives.
+        checked(unsafe { libc::sem_wait(self.sem) })
+    }
+    #[inline(always)]
+    fn try_take(&self) -> Result<(), Errno> {
+        // SAFETY: as in `take`.
+        checked(unsafe { libc::sem_trywait(self.sem) })
+    }
+    #[inline(always)]
+    fn give(&self) -> Result<(), Errno> {
+        // SAFETY: as in `take`.
+        checked(unsafe { libc::sem_post(self.sem) })
+    }
+    fn wait_zero(&self) -> Result<(), Errno> {
+        Err(Errno::ENOSYS)
+    }
+    fn sleepers(&self) -> Result<u32, Errno> {
+        Err(Errno::ENOSYS)
+    }
+}
+
+#[inline(always)]
+fn checked(result: libc::c_int) -> Result<(), Errno> {
+    if result == 0 { Ok(()) } else { Err(last_errno()) }
 }

@@ -4,10 +4,9 @@ use std::process::{Child, Stdio};
 use std::time::Duration;
 
 use manyway_sem::Errno;
-use manyway_sem::abi::{SEM_UNDO, SemBuf};
 use serde::{Deserialize, Serialize};
 
-use crate::backend::{Kind, Set, SetId};
+use crate::backend::{Kind, Sem, Set, SetId};
 use crate::cli::Pin;
 use crate::lab::Lab;
 use crate::machine::now_ns;
@@ -25,13 +24,10 @@ pub struct Hold {
     pub resident: usize,
 }
 
-const TAKE: SemBuf = SemBuf { num: 0, op: -1, flg: SEM_UNDO as i16 };
-const GIVE: SemBuf = SemBuf { num: 0, op: 1, flg: SEM_UNDO as i16 };
-
 impl Hold {
     /// Takes the unit and touches the memory.
     pub fn run<S: Set>(&self, set: &S) -> Result<(), Errno> {
-        set.call(&[TAKE])?;
+        set.sem(0, true)?.take()?;
         // Never freed: this process waits to be killed.
         std::mem::forget(vec![1u8; self.resident << 20]);
         Ok(())
@@ -40,9 +36,10 @@ impl Hold {
 
 /// The sleeper's role: when it had the unit, by the monotonic clock.
 pub fn take<S: Set>(set: &S) -> Result<u64, Errno> {
-    set.call(&[TAKE])?;
+    let sem = set.sem(0, true)?;
+    sem.take()?;
     let at = now_ns();
-    set.call(&[GIVE])?;
+    sem.give()?;
     Ok(at)
 }
 

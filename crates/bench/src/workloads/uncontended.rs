@@ -4,10 +4,9 @@ use std::time::{Duration, Instant};
 
 use clap::ValueEnum;
 use manyway_sem::Errno;
-use manyway_sem::abi::{SEM_UNDO, SemBuf};
 use serde::{Deserialize, Serialize};
 
-use crate::backend::{Kind, Set, SetId};
+use crate::backend::{Kind, Sem, Set, SetId};
 use crate::cli::Pin;
 use crate::lab::Lab;
 use crate::report::Unit;
@@ -72,40 +71,35 @@ impl Loop {
 }
 
 /// Goes through the case's calls `times` times; how many calls that were.
-///
-/// The operations are spelled out at each call, as a program would, so that the compiler knows as much as it does there.
 pub fn repeat<S: Set>(set: &S, num: u16, case: Case, times: u64) -> Result<u64, Errno> {
-    let op = |num, op| SemBuf { num, op, flg: 0 };
-    let undo = |num, op| SemBuf { num, op, flg: SEM_UNDO as i16 };
     match case {
-        Case::IncDec => {
-            for _ in 0..times {
-                set.call(&[op(num, -1)])?;
-                set.call(&[op(num, 1)])?;
-            }
-            Ok(2 * times)
-        }
+        // Two loops, each with the one kind of semaphore that the compiler then knows it has.
+        Case::IncDec => turns(&set.sem(num, false)?, times),
+        Case::Undo => turns(&set.sem(num, true)?, times),
         Case::Zero => {
+            let sem = set.sem(num + 2, false)?;
             for _ in 0..times {
-                set.call(&[op(num + 2, 0)])?;
+                sem.wait_zero()?;
             }
             Ok(times)
         }
-        Case::Undo => {
-            for _ in 0..times {
-                set.call(&[undo(num, -1)])?;
-                set.call(&[undo(num, 1)])?;
-            }
-            Ok(2 * times)
-        }
         Case::Two => {
             for _ in 0..times {
-                set.call(&[op(num, -1), op(num + 1, -1)])?;
-                set.call(&[op(num, 1), op(num + 1, 1)])?;
+                set.take_both(num, num + 1)?;
+                set.give_both(num, num + 1)?;
             }
             Ok(2 * times)
         }
     }
+}
+
+#[inline(always)]
+fn turns(sem: &impl Sem, times: u64) -> Result<u64, Errno> {
+    for _ in 0..times {
+        sem.take()?;
+        sem.give()?;
+    }
+    Ok(2 * times)
 }
 
 /// Its command line.

@@ -1,10 +1,9 @@
 //! A parent that has seen its child's death by `wait(2)` must find the child's undo done at its next call.
 
 use manyway_sem::Errno;
-use manyway_sem::abi::{IPC_NOWAIT, SEM_UNDO, SemBuf};
 use serde::Serialize;
 
-use crate::backend::{Kind, Set, SetId};
+use crate::backend::{Kind, Sem, Set, SetId};
 use crate::lab::{Lab, Worker};
 use crate::report::Unit;
 use crate::rounds::{Series, interleave};
@@ -22,16 +21,16 @@ pub fn death<S: Set>(start: &Start, id: SetId, set: &S) -> Result<bool, Error> {
     }
     child.kill()?;
     child.wait()?;
-    let op = |op, flags: i32| [SemBuf { num: 0, op, flg: flags as i16 }];
-    let seen = match set.call(&op(-1, SEM_UNDO | IPC_NOWAIT)) {
+    let sem = set.sem(0, true).map_err(failed("semop"))?;
+    let seen = match sem.try_take() {
         Ok(()) => true,
         Err(Errno::EAGAIN) => {
-            set.call(&op(-1, SEM_UNDO)).map_err(failed("semop"))?;
+            sem.take().map_err(failed("semop"))?;
             false
         }
         Err(errno) => return Err(failed("semop")(errno)),
     };
-    set.call(&op(1, SEM_UNDO)).map_err(failed("semop"))?;
+    sem.give().map_err(failed("semop"))?;
     Ok(seen)
 }
 
