@@ -24,6 +24,21 @@ static void *takes(void *arg)
     op(id, 0, -1, SEM_UNDO);
     return arg;
 }
+static void *comes_and_goes(void *arg)
+{
+    op(id, 0, 1, SEM_UNDO);
+    op(id, 0, -1, SEM_UNDO);
+    return arg;
+}
+static int mappings(void)
+{
+    FILE *f = fopen("/proc/self/maps", "r");
+    int n = 0;
+    for (int c; (c = getc(f)) != EOF;)
+        n += c == '\n';
+    fclose(f);
+    return n;
+}
 static void *waits(void *arg)
 {
     waitpid((pid_t)(intptr_t)arg, NULL, 0);
@@ -57,6 +72,15 @@ int main(void)
     waitpid(child, &status, 0);
     SHOW(WEXITSTATUS(status));
     SHOW(semctl(id, 0, GETVAL));
+
+    /* Threads that come and go leave nothing behind. */
+    int before = mappings();
+    for (int i = 0; i < 500; i++) {
+        pthread_create(&t[0], NULL, comes_and_goes, NULL);
+        pthread_join(t[0], NULL);
+    }
+    int after = mappings();
+    SHOW(after < before + 20);
 
     /* A thread that is cancelled in the real waitpid. */
     child = fork();
