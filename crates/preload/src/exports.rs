@@ -33,8 +33,8 @@ pub extern "C" fn semget(key: c_int, nsems: c_int, flags: c_int) -> c_int {
 pub extern "C" fn semop(id: c_int, ops: *const SemBuf, nsops: usize) -> c_int {
     // The kernel takes an unsigned int.
     if let (1, Some(engine)) = (nsops as u32, start::opened())
-        && let Some(op) = user::read_known(ops)
-        && engine.try_one(&tls::block().thread, id, op.num, op.op, op.flg)
+        && let Some((num, op, flags)) = user::read_known(ops)
+        && engine.try_one(&tls::block().thread, id, num, op, flags)
     {
         return 0;
     }
