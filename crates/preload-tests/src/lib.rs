@@ -69,17 +69,20 @@ impl Drop for Scratch {
     }
 }
 
+/// The system's C compiler.
+pub const CC: &str = "cc";
+
 /// Compiles `c/NAME.c` into `dir`, with extra arguments for the compiler; the result's path.
-pub fn compile(dir: &Scratch, name: &str, args: &[&str]) -> PathBuf {
+pub fn compile(compiler: &str, dir: &Scratch, name: &str, args: &[&str]) -> PathBuf {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("c").join(name).with_extension("c");
     let result = dir.path().join(name);
-    let status = Command::new("cc")
+    let status = Command::new(compiler)
         .args(["-std=gnu11", "-O1", "-g", "-Wall", "-Wno-unused-result", "-pthread", "-rdynamic", "-o"])
         .arg(&result)
         .arg(&source)
         .args(args)
         .status()
-        .expect("a C compiler, `cc`, is installed");
+        .unwrap_or_else(|e| panic!("{compiler}: {e}: a C compiler is needed"));
     assert!(status.success(), "{} does not compile", source.display());
     result
 }
@@ -131,9 +134,9 @@ pub fn run_command(command: &mut Command) -> String {
 }
 
 /// Compiles a program and runs it on both; its outputs must be the same, and not empty.
-pub fn same_on_both(name: &str) {
+pub fn same_on_both(compiler: &str, name: &str) {
     let dir = Scratch::new();
-    let program = compile(&dir, name, &[]);
+    let program = compile(compiler, &dir, name, &[]);
     let kernel = run(On::Kernel, &program, &[]);
     let manyway = run(On::Manyway, &program, &[]);
     assert!(!kernel.is_empty(), "{name} says nothing");

@@ -2,7 +2,7 @@
 
 use std::process::Command;
 
-use manyway_preload_tests::{On, Scratch, compile, library, run, run_command};
+use manyway_preload_tests::{CC, On, Scratch, compile, library, run, run_command};
 
 /// How often the kernel's list of semaphore sets names this key.
 fn kernel_has(key: i32) -> bool {
@@ -13,7 +13,7 @@ fn kernel_has(key: i32) -> bool {
 #[test]
 fn without_a_namespace_calls_fail_and_one_line_says_why() {
     let dir = Scratch::new();
-    let program = compile(&dir, "no_namespace", &[]);
+    let program = compile(CC, &dir, "no_namespace", &[]);
     let run = |name: Option<&str>| {
         let mut command = Command::new(&program);
         command.env("LD_PRELOAD", library()).env_remove("MANYWAY_DIR");
@@ -45,8 +45,8 @@ fn a_program_that_uses_no_semaphores_hears_nothing() {
 #[test]
 fn plug_ins_with_their_own_scope_use_the_same_semaphores() {
     let dir = Scratch::new();
-    let plugin = compile(&dir, "plugin", &["-shared", "-fPIC"]);
-    let program = compile(&dir, "deepbind", &["-ldl"]);
+    let plugin = compile(CC, &dir, "plugin", &["-shared", "-fPIC"]);
+    let program = compile(CC, &dir, "deepbind", &["-ldl"]);
     let plugin = plugin.to_str().expect("a plain path");
     let kernel = run(On::Kernel, &program, &[plugin]);
     assert!(kernel.starts_with("the same set: 1\n"), "{kernel}");

@@ -1,12 +1,12 @@
 //! C programs that must print the same on the kernel's semaphores and on Manyway's.
 
-use manyway_preload_tests::same_on_both;
+use manyway_preload_tests::{CC, same_on_both};
 
 macro_rules! same {
     ($($name:ident,)*) => {
         $(#[test]
         fn $name() {
-            same_on_both(stringify!($name));
+            same_on_both(CC, stringify!($name));
         })*
     };
 }
