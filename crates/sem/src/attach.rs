@@ -10,6 +10,31 @@ use crate::engine::Engine;
 use crate::slots::*;
 use crate::word;
 
+/// How many semaphores a thread keeps at hand.
+pub(crate) const KEPT: usize = 4;
+
+/// A semaphore that was found, with the calling process's adjustment. Read and written within sections only, since a handler does both.
+pub(crate) struct Kept {
+    /// {1 | number 16 | id 32}; 0: none.
+    pub(crate) key: AtomicU64,
+    /// The entry of the id table, which has the tag.
+    pub(crate) set: AtomicU64,
+    /// Byte offset of the cell.
+    pub(crate) cell: AtomicU64,
+    /// Byte offset of the adjustment. It stays there as long as the set, and the process.
+    pub(crate) adj: AtomicU64,
+}
+
+impl Kept {
+    const fn new() -> Kept {
+        Kept { key: AtomicU64::new(0), set: AtomicU64::new(0), cell: AtomicU64::new(0), adj: AtomicU64::new(0) }
+    }
+    #[inline(always)]
+    pub(crate) const fn key_of(id: i32, num: u16) -> u64 {
+        1 << 63 | (num as u64) << 32 | id as u32 as u64
+    }
+}
+
 /// What the engine keeps of a thread. One per thread and namespace; all zero at first. Only its own thread (and the signal handlers
 /// that interrupt it) may pass it to the engine.
 pub struct Thread {
@@ -29,6 +54,8 @@ pub struct Thread {
     pub(crate) ops_ready: AtomicU32,
     /// Byte offset of the slot's control page.
     pub(crate) ctl_at: AtomicU64,
+    /// Where the semaphores that it used last with SEM_UNDO are.
+    pub(crate) kept: [Kept; KEPT],
     /// The robust word's region, kept over forks.
     region: ThreadRegion,
 }
@@ -45,6 +72,7 @@ impl Thread {
             outcome: AtomicU32::new(0),
             ops_ready: AtomicU32::new(0),
             ctl_at: AtomicU64::new(0),
+            kept: [const { Kept::new() }; KEPT],
             region: ThreadRegion::new(),
         }
     }
@@ -260,6 +288,7 @@ impl Engine {
         t.slot.store(slot, Relaxed);
         t.ctl_at.store(self.thread_at(slot).ok_or(Errno::EIO)? + PAGE, Relaxed);
         t.ops_ready.store(0, Relaxed);
+        t.kept.iter().for_each(|k| k.key.store(0, Relaxed));
         t.sleeping.store(0, Relaxed);
         t.epoch.store(epoch, Relaxed);
         Ok(slot >= high && slot % 64 == 63)

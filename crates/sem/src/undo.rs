@@ -45,10 +45,10 @@ impl Engine {
         edges::is_record_of(head, tag).then_some(Record { at, head }) // RECORD-PUBLISH
     }
 
-    /// The adjustment of the calling process, whose slot is `proc`, for a semaphore of a set: three loads behind each other, all of
+    /// Where the adjustment of the calling process, whose slot is `proc`, for a semaphore of a set is, and it: three loads behind each other, all of
     /// lines that only this process writes.
     #[inline(always)]
-    pub(crate) fn own_adjustment<'e>(view: View<'e>, proc: u32, index: u32, tag: u32, num: u16) -> Option<&'e AtomicI16> {
+    pub(crate) fn own_adjustment<'e>(view: View<'e>, proc: u32, index: u32, tag: u32, num: u16) -> Option<(u64, &'e AtomicI16)> {
         let dir = view.proc_slot(proc).dirs[(index >> 10) as usize & 31].load(Acquire) as u64;
         if dir == 0 {
             return None;
@@ -59,7 +59,8 @@ impl Engine {
         if !edges::is_record_of(head, tag) || num as u32 >= head.nsems.load(Relaxed) {
             return None;
         }
-        view.at(at + UNDO_ADJ_AT + num as u64 * 2)
+        let at = at + UNDO_ADJ_AT + num as u64 * 2;
+        Some((at, view.at(at)?))
     }
 
     /// An adjustment of a record.
