@@ -18,7 +18,7 @@ use crate::word;
 /// incarnation) the slow path stores the time, within a step: no stamp is lost to a death behind the operation (programs wait for a first
 /// sem_otime), and the fast path stores none.
 #[inline(always)]
-fn is_current<const N: usize>(cells: [&Cell; N], tag: u32) -> bool {
+pub fn is_current<const N: usize>(cells: [&Cell; N], tag: u32) -> bool {
     let now = word::stamp(tag, clock::realtime_secs());
     cells.iter().all(|c| c.otime.load(Relaxed) == now)
 }
@@ -29,12 +29,9 @@ fn count(cell: &Cell) {
     cell.operations.store(cell.operations.load(Relaxed).wrapping_add(1), Relaxed);
 }
 
-/// One operation without SEM_UNDO on a cell that is free. FAST-CAS: acquire for what the last releaser did, release for the next one.
+/// One operation without SEM_UNDO on a cell that is free and [`is_current`]. FAST-CAS: acquire for what the last releaser did, release for the next one.
 #[inline(always)]
 pub fn plain(cell: &Cell, tag: u32, pid_bits: u64, op: i32) -> bool {
-    if !is_current([cell], tag) {
-        return false;
-    }
     let mut w = cell.word.load(Acquire);
     loop {
         let Some(value) = word::free_value(w, tag, op) else { return false };
@@ -87,17 +84,23 @@ impl<'a> Doer<'a> {
     }
 }
 
-/// One operation with SEM_UNDO (not a wait for zero) on a cell that is free. UNDO-JOURNAL: the head before the lock, the final values as the
+/// What the journal says of an operation with SEM_UNDO.
+#[inline(always)]
+pub const fn undo_head(page: u32, num: u16) -> u64 {
+    journal::head(Kind::Undo, page, num)
+}
+
+/// One operation with SEM_UNDO (not a wait for zero) on a cell that is free and [`is_current`]; `head` is its [`undo_head`]. UNDO-JOURNAL: the head before the lock, the final values as the
 /// commit, the commit before they are stored, the word last. docs/crash-model.md says what a recoverer does in between.
 #[inline(always)]
-pub fn undo(cell: &Cell, adj: &AtomicI16, by: &Doer<'_>, set_page: u32, tag: u32, num: u16, op: i16) -> bool {
-    if op == 0 || !is_current([cell], tag) {
+pub fn undo(cell: &Cell, adj: &AtomicI16, by: &Doer<'_>, head: u64, tag: u32, op: i16) -> bool {
+    if op == 0 {
         return false;
     }
     let w = cell.word.load(Relaxed);
     let Some(value) = word::free_value(w, tag, op as i32) else { return false };
     let seq = journal::next_seq(by.ctl.fin.load(Relaxed));
-    commit(&by.ctl.head, journal::head(Kind::Undo, set_page, num) | journal::head_seq(seq)); // HEAD-FIRST
+    commit(&by.ctl.head, head | journal::head_seq(seq)); // HEAD-FIRST
     if !by.lock(cell, w, tag) {
         return false;
     }

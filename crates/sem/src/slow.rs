@@ -72,7 +72,7 @@ impl Engine {
             let done = if op.flg as i32 & SEM_UNDO != 0 {
                 self.fast_undo(t, cell, IdEntry::new(0, set.at, set.tag), set.index, op.num, op.op)
             } else {
-                crate::fast::plain(cell, set.tag, word::pid_bits(me.pid), op.op as i32)
+                crate::fast::is_current([cell], set.tag) && crate::fast::plain(cell, set.tag, word::pid_bits(me.pid), op.op as i32)
             };
             if done {
                 return Ok(());

@@ -151,7 +151,7 @@ fn undo_that_dies_anywhere_is_whole() {
             let w = w.clone();
             thread::spawn(move || {
                 let died = dies_before(k, || {
-                    fast::undo(&w.cells[0], &w.adj, &doer(&w, 0), PAGE, TAG, 0, -1);
+                    fast::undo(&w.cells[0], &w.adj, &doer(&w, 0), fast::undo_head(PAGE, 0), TAG, -1);
                 });
                 if died {
                     w.slots[0].mark();
@@ -178,7 +178,7 @@ fn undo_is_whole_though_its_recoverer_dies() {
         each_crash_point(move |k| {
             let w = World::new([5, 0]);
             if dies_before(first, || {
-                fast::undo(&w.cells[0], &w.adj, &doer(&w, 0), PAGE, TAG, 0, -1);
+                fast::undo(&w.cells[0], &w.adj, &doer(&w, 0), fast::undo_head(PAGE, 0), TAG, -1);
             }) {
                 w.slots[0].mark();
             }

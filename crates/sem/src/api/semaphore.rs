@@ -215,12 +215,13 @@ impl Semaphore {
     #[inline(always)]
     fn operate(&self, op: i16, patience: impl FnOnce() -> Patience) -> Result<(), Error> {
         let engine = self.set.engine();
-        if engine.owner_permits(self.set.found().head, if op == 0 { 4 } else { 2 }) {
+        let set = self.set.found();
+        if engine.owner_permits(set.head, if op == 0 { 4 } else { 2 }) && fast::is_current([self.cell], set.tag) {
             let done = if self.undo {
                 self.operate_undo(op)
             } else {
                 let pid_bits = engine.wiped(wiped::PID_BITS).load(Relaxed);
-                pid_bits != 0 && fast::plain(self.cell, self.set.found().tag, pid_bits, op.into())
+                pid_bits != 0 && fast::plain(self.cell, set.tag, pid_bits, op.into())
             };
             if done {
                 return Ok(());
@@ -236,7 +237,7 @@ impl Semaphore {
             return self.operate_undo_unprepared(op);
         };
         engine.enter_first(a.seat.thread);
-        let done = fast::undo(self.cell, a.word, &a.seat.by, set.page(), set.tag, self.num, op);
+        let done = fast::undo(self.cell, a.word, &a.seat.by, a.head, set.tag, op);
         engine.leave_first(a.seat.thread);
         done
     }

@@ -12,7 +12,7 @@ use manyway_sync::atomic::{AtomicI16, Ordering::Relaxed};
 
 use super::namespace::Shared;
 use crate::engine::{Engine, Thread};
-use crate::fast::Doer;
+use crate::fast::{self, Doer};
 use crate::set::SetRef;
 use crate::word;
 
@@ -63,6 +63,8 @@ impl Seat {
 pub(super) struct Adjustment {
     pub(super) seat: Seat,
     pub(super) word: &'static AtomicI16,
+    /// What the journal says of an operation on it.
+    pub(super) head: u64,
     /// Of which semaphore: [`key_of`].
     key: u64,
 }
@@ -190,7 +192,7 @@ pub(super) fn adjustment(shared: &'static Shared, set: &SetRef<'static>, num: u1
 fn look_up_adjustment(shared: &'static Shared, set: &SetRef<'static>, num: u16, key: u64) -> Option<()> {
     let seat = look_up_seat(shared)?;
     let record = shared.engine.record(seat.by.proc(), set.index, set.tag)?;
-    let found = Adjustment { seat, word: shared.engine.adj(record, num)?, key };
+    let found = Adjustment { seat, head: fast::undo_head(set.page(), num), word: shared.engine.adj(record, num)?, key };
     ADJUSTMENTS.with(|all| all[key as usize % KEPT].set(Some(found)));
     Some(())
 }

@@ -5,7 +5,7 @@ use manyway_shm::layout::*;
 use manyway_sync::atomic::Ordering::*;
 use manyway_sync::clock;
 
-use super::{Doer, count, pair, plain, undo};
+use super::{Doer, count, is_current, pair, plain, undo, undo_head};
 use crate::abi::{SEM_UNDO, SEMAEM, SEMVMX, SemBuf};
 use crate::attach::{KEPT, Kept, Thread, wiped};
 use crate::edges::commit;
@@ -50,7 +50,7 @@ impl Engine {
         let Some(set) = self.fast_set(view, id, if op == 0 { 4 } else { 2 }) else { return false };
         let Some(cell) = set.cell(view, num) else { return false };
         let pid_bits = self.wiped(wiped::PID_BITS).load(Relaxed);
-        pid_bits != 0 && plain(cell, set.entry.tag(), pid_bits, op as i32)
+        pid_bits != 0 && is_current([cell], set.entry.tag()) && plain(cell, set.entry.tag(), pid_bits, op as i32)
     }
 
     /// The calling thread as the one who operates, if it is attached and in no section.
@@ -77,7 +77,9 @@ impl Engine {
             let set = IdEntry(kept.set.load(Relaxed));
             let found = (view.at::<SetHead>(set.at()), view.at::<Cell>(kept.cell.load(Relaxed)), view.at(kept.adj.load(Relaxed)));
             matches!(found, (Some(head), Some(cell), Some(adj))
-                if self.owner_permits(head, 2) && undo(cell, adj, &by, (set.at() / PAGE) as u32, set.tag(), num, op))
+                if self.owner_permits(head, 2)
+                    && is_current([cell], set.tag())
+                    && undo(cell, adj, &by, undo_head((set.at() / PAGE) as u32, num), set.tag(), op))
         };
         if !done {
             kept.key.store(0, Relaxed);
@@ -98,7 +100,7 @@ impl Engine {
         kept.cell.store(at, Relaxed);
         kept.adj.store(adj_at, Relaxed);
         kept.key.store(Kept::key_of(id, num), Relaxed);
-        undo(cell, adj, by, (set.entry.at() / PAGE) as u32, tag, num, op)
+        is_current([cell], tag) && undo(cell, adj, by, undo_head((set.entry.at() / PAGE) as u32, num), tag, op)
     }
 
     /// One operation with SEM_UNDO on a cell that was found; true when it is done.
@@ -110,7 +112,7 @@ impl Engine {
         // The record is this process's own and goes only with the set, whose removal needs the cell that `undo` locks by its tag.
         let Some((_, adj)) = Self::own_adjustment(view, by.proc(), index, tag, num) else { return false };
         self.enter_first(t);
-        let done = undo(cell, adj, &by, (set.at() / PAGE) as u32, tag, num, op);
+        let done = is_current([cell], tag) && undo(cell, adj, &by, undo_head((set.at() / PAGE) as u32, num), tag, op);
         self.leave_first(t);
         done
     }
