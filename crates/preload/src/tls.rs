@@ -15,6 +15,8 @@ pub(crate) struct Block {
     pub stack_low: Cell<usize>,
     /// … and the last one from which on [`KNOWN`](crate::user::KNOWN) bytes are in it.
     pub stack_last: Cell<usize>,
+    /// The page that was asked about last and was readable; 0: none.
+    pub page: Cell<usize>,
 }
 
 /// The calling thread's block.

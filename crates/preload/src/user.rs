@@ -1,7 +1,9 @@
 //! The program's memory. A pointer that leads nowhere is EFAULT, as from the kernel, not a crash.
 //!
-//! The kernel is asked (about 200 ns) before memory is touched, except for two kinds that cannot be missing: the callers' part of
-//! the stack, as far as it was asked about before, and static data.
+//! The kernel is asked (about 200 ns) before memory is touched, except for three kinds: the callers' part of the stack, as far as it was
+//! asked about before, and static data, which cannot be missing; and the page that this thread asked about last: interpreters keep their
+//! operations on the heap, where they would pay for the question each time. (Who unmaps that page and passes a pointer into it all the same
+//! meets SIGSEGV instead of EFAULT, as from other functions of the C library.)
 
 use manyway_sem::abi::{SemBuf, Timespec};
 use manyway_sync::Errno;
@@ -83,7 +85,9 @@ fn check_readable(p: usize, len: usize) -> Result<(), Errno> {
 fn known(p: usize) -> bool {
     let b = tls::block();
     let sp = arch::stack_pointer();
-    (sp >= b.stack_low.get() && p >= sp && p <= b.stack_last.get()) || statics::in_program(p)
+    (sp >= b.stack_low.get() && p >= sp && p <= b.stack_last.get())
+        || statics::in_program(p)
+        || (p & !(PAGE - 1) == b.page.get() && p & (PAGE - 1) <= PAGE - KNOWN)
 }
 
 #[cold]
@@ -97,6 +101,8 @@ fn ask(p: usize, len: usize, sp: usize) -> Result<(), Errno> {
     }
     if p >= sp && p - sp < NEAR {
         remember(sp, p + KNOWN);
+    } else if p != 0 {
+        tls::block().page.set(p & !(PAGE - 1));
     }
     Ok(())
 }

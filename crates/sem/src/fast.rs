@@ -19,8 +19,13 @@ use crate::word;
 /// sem_otime), and the fast path stores none.
 #[inline(always)]
 pub fn is_current<const N: usize>(cells: [&Cell; N], tag: u32) -> bool {
-    let now = word::stamp(tag, clock::realtime_secs());
-    cells.iter().all(|c| c.otime.load(Relaxed) == now)
+    is_of(cells, tag, clock::realtime_secs())
+}
+/// The same for a time that was read before, where a call in the middle would cost.
+#[inline(always)]
+pub fn is_of<const N: usize>(cells: [&Cell; N], tag: u32, secs: u64) -> bool {
+    let stamp = word::stamp(tag, secs);
+    cells.iter().all(|c| c.otime.load(Relaxed) == stamp)
 }
 
 /// Counts an operation; racing ones may be lost, which is said where the count is shown.

@@ -5,7 +5,7 @@ use manyway_shm::layout::*;
 use manyway_sync::atomic::Ordering::*;
 use manyway_sync::clock;
 
-use super::{Doer, count, is_current, pair, plain, undo, undo_head};
+use super::{Doer, count, is_current, is_of, pair, plain, undo, undo_head};
 use crate::abi::{SEM_UNDO, SEMAEM, SEMVMX, SemBuf};
 use crate::attach::{KEPT, Kept, Thread, wiped};
 use crate::edges::commit;
@@ -68,6 +68,7 @@ impl Engine {
     /// then the set's head, the cell and the adjustment are read side by side, instead of one behind the other through five tables.
     #[inline(never)]
     fn undo_one(&self, t: &Thread, id: i32, num: u16, op: i16) -> bool {
+        let now = clock::realtime_secs();
         let view = self.arena.view();
         let Some(by) = self.doer(t, view) else { return false };
         let kept = &t.kept[(id as usize ^ num as usize) % KEPT];
@@ -78,7 +79,7 @@ impl Engine {
             let found = (view.at::<SetHead>(set.at()), view.at::<Cell>(kept.cell.load(Relaxed)), view.at(kept.adj.load(Relaxed)));
             matches!(found, (Some(head), Some(cell), Some(adj))
                 if self.owner_permits(head, 2)
-                    && is_current([cell], set.tag())
+                    && is_of([cell], set.tag(), now)
                     && undo(cell, adj, &by, undo_head((set.at() / PAGE) as u32, num), set.tag(), op))
         };
         if !done {
