@@ -134,12 +134,9 @@ fn lock_free(cell: &Cell, by: &Doer<'_>, tag: u32, op: i16) -> Option<(u64, u64)
     by.lock(cell, w, tag).then_some((w, value))
 }
 
-/// Two plain operations on two cells, all or nothing, under a journal of three words.
+/// Two plain operations on two cells that are free and [`is_current`], all or nothing, under a journal of three words.
 #[inline(always)]
 pub fn pair(ca: &Cell, cb: &Cell, by: &Doer<'_>, page: u32, tag: u32, a: (u16, i16), b: (u16, i16)) -> bool {
-    if !is_current([ca, cb], tag) {
-        return false;
-    }
     let seq = journal::next_seq(by.ctl.fin.load(Relaxed));
     commit(&by.ctl.head, journal::head(Kind::Pair, page, 0) | journal::head_seq(seq)); // HEAD-FIRST
     let Some((wa, va)) = lock_free(ca, by, tag, a.1) else { return false };

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use manyway_shm::layout::{Cell, SetHead};
-use manyway_sync::Errno;
+use manyway_sync::{Errno, clock};
 
 use super::error::Error;
 use super::namespace::Namespace;
@@ -276,6 +276,7 @@ impl Set {
     /// Two operations on two semaphores that are free; false: nothing has been done. The operations come and stay in registers.
     #[inline(never)]
     fn pair(&self, a: Op, b: Op) -> bool {
+        let now = clock::realtime_secs();
         let (Ok(a), Ok(b)) = (a.raw(), b.raw()) else { return false };
         let (a, b) = if a.num < b.num { (a, b) } else { (b, a) };
         let (engine, set) = (self.engine(), &self.found);
@@ -291,6 +292,9 @@ impl Set {
         let (Some(ca), Some(cb), Some(seat)) = (cell(a.num), cell(b.num), thread::seat(self.namespace.shared())) else {
             return false;
         };
+        if !fast::is_of([ca, cb], set.tag, now) {
+            return false;
+        }
         engine.enter_first(seat.thread);
         let done = fast::pair(ca, cb, &seat.by, set.page(), set.tag, (a.num, a.op), (b.num, b.op));
         engine.leave_first(seat.thread);

@@ -122,6 +122,7 @@ impl Engine {
     /// store commits them.
     #[inline(never)]
     pub(crate) fn fast_pair(&self, t: &Thread, id: i32, first: SemBuf, second: SemBuf) -> bool {
+        let now = clock::realtime_secs();
         let view = self.arena.view();
         let (a, b) = if first.num < second.num { (first, second) } else { (second, first) };
         if a.num == b.num || (a.flg | b.flg) as i32 & SEM_UNDO != 0 {
@@ -131,6 +132,9 @@ impl Engine {
         let Some(set) = self.fast_set(view, id, want) else { return false };
         let (Some(ca), Some(cb), Some(by)) = (set.cell(view, a.num), set.cell(view, b.num), self.doer(t, view)) else { return false };
         let (page, tag) = ((set.entry.at() / PAGE) as u32, set.entry.tag());
+        if !is_of([ca, cb], tag, now) {
+            return false;
+        }
         self.enter_first(t);
         let done = pair(ca, cb, &by, page, tag, (a.num, a.op), (b.num, b.op));
         self.leave_first(t);
