@@ -93,10 +93,22 @@ pub trait Set {
     type Sem: Sem;
     /// Semaphore `num`; with `undo` its operations are taken back when the process ends.
     fn sem(&self, num: u16, undo: bool) -> Result<Self::Sem, Errno>;
-    /// Takes a unit from each of two semaphores, or none; sleeps until it can.
-    fn take_both(&self, a: u16, b: u16) -> Result<(), Errno>;
-    /// Gives a unit to each of two semaphores.
-    fn give_both(&self, a: u16, b: u16) -> Result<(), Errno>;
+    /// A call on two of them, as a program would keep it for many calls.
+    type Both: Both;
+    /// `op` on semaphores `a` and `b`, on both or on none; sleeps until it can.
+    fn both(&self, a: u16, b: u16, op: i16) -> Result<Self::Both, Errno>;
+}
+
+/// A call on two semaphores.
+pub trait Both {
+    /// Makes it.
+    fn call(&self) -> Result<(), Errno>;
+}
+
+impl Both for std::convert::Infallible {
+    fn call(&self) -> Result<(), Errno> {
+        match *self {}
+    }
 }
 
 /// Operations on one semaphore.

@@ -24,6 +24,12 @@ pub(crate) fn in_program(p: usize) -> bool {
     p <= end.load(Relaxed) - KNOWN && p >= start.load(Relaxed)
 }
 
+/// True when an address lies behind the program's static data: up to the program's break, that is its heap.
+pub(crate) fn behind_program(p: usize) -> bool {
+    let end = PIECES[0].1.load(Relaxed);
+    end > KNOWN && p >= end
+}
+
 /// True when the bytes are the program's or a library's.
 pub(crate) fn contain(p: usize, len: usize) -> bool {
     let last = p.saturating_add(len);

@@ -83,6 +83,12 @@ pub(crate) fn readable(p: usize) -> bool {
     r.map_err(err) == Err(Errno::EINVAL)
 }
 
+/// Where the heap ends now (brk(2)).
+pub(crate) fn program_break() -> usize {
+    // SAFETY: a break of 0 is no request; the kernel answers with the one there is.
+    unsafe { syscall!(Sysno::brk, 0) }.unwrap_or(0)
+}
+
 /// True when the byte at `p` can be written; it is overwritten.
 ///
 /// # Safety

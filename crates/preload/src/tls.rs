@@ -15,7 +15,7 @@ pub(crate) struct Block {
     pub stack_low: Cell<usize>,
     /// … and the last one from which on [`KNOWN`](crate::user::KNOWN) bytes are in it.
     pub stack_last: Cell<usize>,
-    /// The page that was asked about last and was readable; 0: none.
+    /// The page of the heap that was asked about last and was readable; 0: none.
     pub page: Cell<usize>,
 }
 

@@ -1,9 +1,9 @@
 //! The program's memory. A pointer that leads nowhere is EFAULT, as from the kernel, not a crash.
 //!
 //! The kernel is asked (about 200 ns) before memory is touched, except for three kinds: the callers' part of the stack, as far as it was
-//! asked about before, and static data, which cannot be missing; and the page that this thread asked about last: interpreters keep their
-//! operations on the heap, where they would pay for the question each time. (Who unmaps that page and passes a pointer into it all the same
-//! meets SIGSEGV instead of EFAULT, as from other functions of the C library.)
+//! asked about before, and static data, which cannot be missing; and the page of the heap (brk) that this thread asked about last:
+//! interpreters keep their operations there, and would pay for the question each time. (Who gives that page back with brk(2) and passes a
+//! pointer into it all the same meets SIGSEGV instead of EFAULT.)
 
 use manyway_sem::abi::{SemBuf, Timespec};
 use manyway_sync::Errno;
@@ -87,7 +87,7 @@ fn known(p: usize) -> bool {
     let sp = arch::stack_pointer();
     (sp >= b.stack_low.get() && p >= sp && p <= b.stack_last.get())
         || statics::in_program(p)
-        || (p & !(PAGE - 1) == b.page.get() && p & (PAGE - 1) <= PAGE - KNOWN)
+        || (b.page.get() != 0 && p.wrapping_sub(b.page.get()) <= PAGE - KNOWN)
 }
 
 #[cold]
@@ -101,7 +101,7 @@ fn ask(p: usize, len: usize, sp: usize) -> Result<(), Errno> {
     }
     if p >= sp && p - sp < NEAR {
         remember(sp, p + KNOWN);
-    } else if p != 0 {
+    } else if statics::behind_program(p) && p < sys::program_break() {
         tls::block().page.set(p & !(PAGE - 1));
     }
     Ok(())

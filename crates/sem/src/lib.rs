@@ -52,7 +52,8 @@ pub mod word;
 
 #[cfg(all(feature = "std", not(loom)))]
 pub use api::{
-    Error, Key, Namespace, NamespaceError, NamespaceOptions, Op, Permit, PrivateNamespace, Semaphore, Set, SetOptions, SleepingCall,
+    Error, Key, Namespace, NamespaceError, NamespaceOptions, Op, Permit, Prepared, PrivateNamespace, Semaphore, Set, SetOptions,
+    SleepingCall,
 };
 #[cfg(not(loom))]
 pub use engine::{Engine, Fairness, Holder, Limits, OpenError, OpenOptions, Sleeper, Thread};

@@ -4,7 +4,7 @@
 use manyway_sem::Errno;
 use manyway_sem::abi::{IPC_NOWAIT, SEM_UNDO, SemBuf};
 
-use super::{Backend, Kind, Place, Sem, Set, SetId};
+use super::{Backend, Both, Kind, Place, Sem, Set, SetId};
 use crate::Error;
 
 /// The C symbols.
@@ -68,13 +68,22 @@ impl Set for KernelSet {
     fn sem(&self, num: u16, undo: bool) -> Result<KernelSem, Errno> {
         Ok(KernelSem { set: self.0, num, flags: if undo { SEM_UNDO as i16 } else { 0 } })
     }
-    #[inline(always)]
-    fn take_both(&self, a: u16, b: u16) -> Result<(), Errno> {
-        semop(self.0, &[SemBuf { num: a, op: -1, flg: 0 }, SemBuf { num: b, op: -1, flg: 0 }])
+    type Both = KernelBoth;
+    fn both(&self, a: u16, b: u16, op: i16) -> Result<KernelBoth, Errno> {
+        Ok(KernelBoth { set: self.0, ops: [a, b].map(|num| SemBuf { num, op, flg: 0 }) })
     }
+}
+
+/// A call on two semaphores.
+pub struct KernelBoth {
+    set: i32,
+    ops: [SemBuf; 2],
+}
+
+impl Both for KernelBoth {
     #[inline(always)]
-    fn give_both(&self, a: u16, b: u16) -> Result<(), Errno> {
-        semop(self.0, &[SemBuf { num: a, op: 1, flg: 0 }, SemBuf { num: b, op: 1, flg: 0 }])
+    fn call(&self) -> Result<(), Errno> {
+        semop(self.set, &self.ops)
     }
 }
 

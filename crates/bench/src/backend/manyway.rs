@@ -1,8 +1,8 @@
 //! Manyway through its crate, as a Rust program uses it.
 
-use manyway_sem::{Errno, Error as SemError, Fairness, Namespace, Op, Semaphore};
+use manyway_sem::{Errno, Error as SemError, Fairness, Namespace, Op, Prepared, Semaphore};
 
-use super::{Backend, Kind, Place, Sem, Set, SetId};
+use super::{Backend, Both, Kind, Place, Sem, Set, SetId};
 use crate::Error;
 
 /// A namespace.
@@ -51,13 +51,17 @@ impl Set for manyway_sem::Set {
         let sem = self.sem(num).map_err(errno)?;
         Ok(if undo { sem.with_undo() } else { sem })
     }
-    #[inline(always)]
-    fn take_both(&self, a: u16, b: u16) -> Result<(), Errno> {
-        self.run(&[Op::take(a, 1), Op::take(b, 1)]).map_err(errno)
+    type Both = Prepared;
+    fn both(&self, a: u16, b: u16, op: i16) -> Result<Prepared, Errno> {
+        let one = |num| if op < 0 { Op::take(num, op.unsigned_abs()) } else { Op::add(num, op.unsigned_abs()) };
+        self.prepare(&[one(a), one(b)]).map_err(errno)
     }
+}
+
+impl Both for Prepared {
     #[inline(always)]
-    fn give_both(&self, a: u16, b: u16) -> Result<(), Errno> {
-        self.run(&[Op::add(a, 1), Op::add(b, 1)]).map_err(errno)
+    fn call(&self) -> Result<(), Errno> {
+        self.run().map_err(errno)
     }
 }
 

@@ -122,10 +122,8 @@ impl Set for PosixSet {
     fn sem(&self, num: u16, undo: bool) -> Result<PosixSem, Errno> {
         if undo { Err(Errno::ENOSYS) } else { Ok(PosixSem { sem: self.sem(num.into()), _set: self.clone() }) }
     }
-    fn take_both(&self, _: u16, _: u16) -> Result<(), Errno> {
-        Err(Errno::ENOSYS)
-    }
-    fn give_both(&self, _: u16, _: u16) -> Result<(), Errno> {
+    type Both = std::convert::Infallible;
+    fn both(&self, _: u16, _: u16, _: i16) -> Result<Self::Both, Errno> {
         Err(Errno::ENOSYS)
     }
 }

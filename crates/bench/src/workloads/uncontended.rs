@@ -6,7 +6,7 @@ use clap::ValueEnum;
 use manyway_sem::Errno;
 use serde::{Deserialize, Serialize};
 
-use crate::backend::{Kind, Sem, Set, SetId};
+use crate::backend::{Both, Kind, Sem, Set, SetId};
 use crate::cli::Pin;
 use crate::lab::Lab;
 use crate::report::Unit;
@@ -84,9 +84,10 @@ pub fn repeat<S: Set>(set: &S, num: u16, case: Case, times: u64) -> Result<u64, 
             Ok(times)
         }
         Case::Two => {
+            let (take, give) = (set.both(num, num + 1, -1)?, set.both(num, num + 1, 1)?);
             for _ in 0..times {
-                set.take_both(num, num + 1)?;
-                set.give_both(num, num + 1)?;
+                take.call()?;
+                give.call()?;
             }
             Ok(2 * times)
         }

@@ -12,6 +12,7 @@ use manyway_sync::{Errno, clock};
 use super::error::Error;
 use super::namespace::Namespace;
 use super::op::Op;
+use super::prepared::Prepared;
 use super::semaphore::Semaphore;
 use super::thread;
 use crate::abi::{IPC_CREAT, IPC_EXCL, IPC_PRIVATE, SEM_UNDO, SEMVMX, SemBuf, SetStat, Timespec};
@@ -256,6 +257,14 @@ impl Set {
         self.run_for(ops, Patience::of(timeout))
     }
 
+    /// The same operations for many calls: checked, and their semaphores found, once.
+    ///
+    /// # Errors
+    /// [`Error::NoOperations`], [`Error::TooManyOperations`], [`Error::BadAmount`], [`Error::NoSuchSemaphore`].
+    pub fn prepare(&self, ops: &[Op]) -> Result<Prepared, Error> {
+        Prepared::new(*self, ops)
+    }
+
     #[inline(always)]
     fn run_for(&self, ops: &[Op], patience: Patience) -> Result<(), Error> {
         let done = match *ops {
@@ -318,16 +327,7 @@ impl Set {
 
     /// A call by the slow path.
     pub(super) fn call(&self, ops: &[SemBuf], patience: Patience) -> Result<(), Error> {
-        let limit = self.namespace.limits().opm;
-        if ops.is_empty() {
-            return Err(Error::NoOperations);
-        }
-        if ops.len() > limit as usize {
-            return Err(Error::TooManyOperations { got: count(ops), limit });
-        }
-        if let Some(op) = ops.iter().find(|op| op.num as u32 >= self.found.nsems) {
-            return Err(Error::NoSuchSemaphore { num: op.num as u32, len: self.found.nsems });
-        }
+        self.check(ops)?;
         loop {
             // What a removed set's memory says of permissions means nothing.
             self.exists()?;
@@ -339,6 +339,21 @@ impl Set {
                 Err(e) => return Err(Error::of_set(self.id, e)),
             }
         }
+    }
+
+    /// What can be said of a call before it is made.
+    pub(super) fn check(&self, ops: &[SemBuf]) -> Result<(), Error> {
+        let limit = self.namespace.limits().opm;
+        if ops.is_empty() {
+            return Err(Error::NoOperations);
+        }
+        if ops.len() > limit as usize {
+            return Err(Error::TooManyOperations { got: count(ops), limit });
+        }
+        if let Some(op) = ops.iter().find(|op| op.num as u32 >= self.found.nsems) {
+            return Err(Error::NoSuchSemaphore { num: op.num as u32, len: self.found.nsems });
+        }
+        Ok(())
     }
 
     /// All values at one moment (GETALL of semctl(2)).

@@ -65,6 +65,15 @@ fn operations() -> Vec<Case> {
         assert_eq!(value == 1, otime != 0, "value {value}, sem_otime {otime}");
         s.works();
     };
+    let fresh_five = move |s: &Stage| {
+        fresh(s);
+        s.engine.setval(&s.me, s.id.get(), 0, 5).expect("SETVAL");
+    };
+    let five_again = |s: &Stage, dead| {
+        s.hear_of(dead);
+        assert_eq!(s.values(), [5]);
+        s.works();
+    };
     vec![
         alone("the process's first call", &[5], &[&[5], &[4]], (|_| {}, |c| c.op(&[op(0, -1, 0)]))),
         alone("the process's first call, undo", &[5], &[&[5]], (|_| {}, |c| c.op(&[op(0, -1, SEM_UNDO)]))),
@@ -76,16 +85,7 @@ fn operations() -> Vec<Case> {
         alone("give undo", &[5], &[&[5]], (Child::settle_in, |c| c.op(&[op(0, 1, SEM_UNDO)]))),
         alone("take undo, a further one", &[5], &[&[5]], (Child::hold_two, |c| c.op(&[op(0, -1, SEM_UNDO)]))),
         alone("give undo, the last one back", &[5], &[&[5]], (Child::hold_one, |c| c.op(&[op(0, 1, SEM_UNDO)]))),
-        alone(
-            "take undo, locked path",
-            &[5],
-            &[&[5]],
-            (Child::settle_in, |c| {
-                // A timeout takes the slow path.
-                let long = Some(manyway_sem::abi::Timespec { sec: 5, nsec: 0 });
-                let _ = c.engine.semop(&c.t, c.id, &[op(0, -1, SEM_UNDO)], long);
-            }),
-        ),
+        case("take undo, locked path", fresh_five, (Child::settle_in_elsewhere, |c| c.op(&[op(0, -1, SEM_UNDO)])), five_again),
         alone("take refused by IPC_NOWAIT", &[0], &[&[0]], (Child::settle_in, |c| c.op(&[op(0, -1, SEM_UNDO | IPC_NOWAIT)]))),
         alone("two semaphores", &[5, 5], &[&[5, 5], &[4, 7]], (Child::settle_in, |c| c.op(&[op(0, -1, 0), op(1, 2, 0)]))),
         alone("two semaphores, undo", &[5, 5], &[&[5, 5]], (Child::settle_in, |c| c.op(&[op(1, 2, SEM_UNDO), op(0, -1, SEM_UNDO)]))),

@@ -82,14 +82,15 @@ impl Stage {
         }
     }
 
-    /// Makes sure of a set with these values, each semaphore stamped by an operation.
+    /// Makes sure of a set with these values, each semaphore stamped by an operation in this second: the fast paths are taken then.
     pub fn set(&self, values: &[u16]) {
         let (e, t) = (self.engine, &self.me);
         if e.array_len(t, self.id.get(), false) != Ok(values.len()) {
             self.id.set(e.semget(t, IPC_PRIVATE, values.len() as i32, 0o600).expect("a set"));
-            for num in 0..values.len() as u16 {
-                self.op(&[op(num, 1, 0)]).expect("room for one more");
-            }
+        }
+        for num in 0..values.len() as u16 {
+            e.setval(t, self.id.get(), num as i32, 0).expect("SETVAL");
+            self.op(&[op(num, 1, 0)]).expect("room for one more");
         }
         e.setall(t, self.id.get(), values).expect("SETALL");
     }
