@@ -86,7 +86,21 @@ fn run_watched(case: Case) -> Result<(), Failed> {
     Ok(())
 }
 
+/// How often a case is begun again because its first call was not like the others.
+const TRIES: usize = 5;
+
+/// Once a second a call takes the path that stamps the time. When that is the one that is recorded, it says nothing of the others: record again.
 fn run(case: &Case, tell: &Sender<Cut>) -> Result<Row, String> {
+    for _ in 0..TRIES {
+        if let Some(row) = attempt(case, tell)? {
+            return Ok(row);
+        }
+    }
+    Err(format!("in {TRIES} tries most calls took another path than the first one: the test does not cut where it says"))
+}
+
+/// None: the recorded call was not like the others.
+fn attempt(case: &Case, tell: &Sender<Cut>) -> Result<Option<Row>, String> {
     let began = Instant::now();
     let stage = Stage::new();
     // What is made once for all is made in this round.
@@ -117,11 +131,14 @@ fn run(case: &Case, tell: &Sender<Cut>) -> Result<Row, String> {
         drop(child);
         check(case, &stage, dead).map_err(|e| format!("killed {cut}: {e}"))?;
         kills += 1;
+        if strayed > 20 && strayed * 10 > kills {
+            return Ok(None);
+        }
     }
     if strayed * 10 > kills {
-        return Err(format!("{strayed} of {kills} calls took another path than the first one: the test does not cut where it says"));
+        return Ok(None);
     }
-    Ok(Row { name: case.name.clone(), instructions: path.len(), kills, seconds: began.elapsed().as_secs_f64() })
+    Ok(Some(Row { name: case.name.clone(), instructions: path.len(), kills, seconds: began.elapsed().as_secs_f64() }))
 }
 
 thread_local! {
