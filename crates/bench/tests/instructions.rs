@@ -24,10 +24,10 @@ const TIMES: u64 = 9;
 const LIMITS: [(&str, Kind, Case, f64); 6] = [
     ("inc-dec", Kind::Manyway, Case::IncDec, 50.0),
     ("zero", Kind::Manyway, Case::Zero, 50.0),
-    ("undo", Kind::Manyway, Case::Undo, 180.0),
-    ("two", Kind::Manyway, Case::Two, 250.0),
-    ("preload-inc-dec", Kind::ManywayPreload, Case::IncDec, 165.0),
-    ("preload-undo", Kind::ManywayPreload, Case::Undo, 325.0),
+    ("undo", Kind::Manyway, Case::Undo, 125.0),
+    ("two", Kind::Manyway, Case::Two, 160.0),
+    ("preload-inc-dec", Kind::ManywayPreload, Case::IncDec, 155.0),
+    ("preload-undo", Kind::ManywayPreload, Case::Undo, 300.0),
 ];
 
 fn main() -> ExitCode {
