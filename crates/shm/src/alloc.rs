@@ -187,11 +187,6 @@ impl Arena {
         (within % kind.size() == 0 && n < kind.objects()).then_some((kind, e, n))
     }
 
-    /// True when `at` is where an object of this kind begins.
-    pub fn is_object(&self, at: u64, kind: Kind) -> bool {
-        self.locate(at).is_some_and(|(k, ..)| k == kind)
-    }
-
     /// Frees an object.
     pub fn free(&self, at: u64) {
         let Some((kind, e, n)) = self.locate(at) else { return };

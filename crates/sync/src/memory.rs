@@ -1,7 +1,5 @@
 //! Mappings. The unsafe floor of the shared segment: lengths and offsets are checked by `manyway-shm`.
 
-use core::ptr;
-
 use syscalls::{Sysno, syscall};
 
 use crate::Errno;
@@ -101,13 +99,6 @@ pub unsafe fn populate(p: *mut u8, len: usize) -> Result<(), Errno> {
 /// The range lies in a shared mapping of this process and holds nothing of use to anybody.
 pub unsafe fn release(p: *mut u8, len: usize) {
     let _ = advise(p, len, MADV_REMOVE);
-}
-
-/// True when the kernel can read at `p` (rt_sigprocmask with an invalid `how` reads its argument first).
-pub fn kernel_can_read(p: *const u8) -> bool {
-    // SAFETY: with an invalid `how` nothing changes: EINVAL when readable, EFAULT when not.
-    let r = unsafe { syscall!(Sysno::rt_sigprocmask, -1isize, p, ptr::null::<u8>(), 8) };
-    !matches!(r, Err(e) if e.into_raw() == Errno::EFAULT.0)
 }
 
 /// A private page of words that a fork child finds zeroed.
