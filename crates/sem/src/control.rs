@@ -10,7 +10,8 @@ use crate::edges::commit;
 use crate::engine::Engine;
 use crate::journal::{self, Fin, Kind, Step};
 use crate::set::SetRef;
-use crate::wake::{Journal, Wakes};
+use crate::step::Journal;
+use crate::wake::Wakes;
 use crate::word;
 
 /// What GETNCNT and GETZCNT count.

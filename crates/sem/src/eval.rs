@@ -44,7 +44,7 @@ impl Engine {
             seen |= bit;
             let after = value + op.op as i32;
             if (op.op == 0 && value != 0) || after < 0 {
-                return if op.flg as i32 & IPC_NOWAIT != 0 { Verdict::Fails(crate::wake::WOULD_BLOCK) } else { Verdict::Blocks(i as u32) };
+                return if op.flg as i32 & IPC_NOWAIT != 0 { Verdict::Fails(Errno::EAGAIN) } else { Verdict::Blocks(i as u32) };
             }
             if after > SEMVMX {
                 return Verdict::Fails(Errno::ERANGE);

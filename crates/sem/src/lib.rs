@@ -1,7 +1,7 @@
 //! System V semaphores in shared memory: the engine and its Rust API.
 //!
 //! The path of one call, a file each: [`engine`] → `set` (id → set) → [`fast`] (one CAS) → `slow` (locked, all or nothing) → `queue` →
-//! `wake` → `undo` → `recover`. docs/segment.md and docs/crash-model.md say what lies where and who finishes what a death leaves.
+//! `step` → `grant` → `wake` → `undo` → `recover`. docs/segment.md and docs/crash-model.md say what lies where and who finishes what a death leaves.
 //! What the orderings hang on is in `fast`, `edges`, `node`, `id` and `slotword`, on shared structures alone: under `--cfg loom`, which leaves
 //! out all that needs a mapped file, the model checker runs them (docs/memory-model.md).
 #![cfg_attr(not(feature = "std"), no_std)]
@@ -20,6 +20,7 @@ pub mod engine;
 #[cfg(not(loom))]
 mod eval;
 pub mod fast;
+mod grant;
 pub mod id;
 #[cfg(not(loom))]
 mod inspect;
@@ -44,6 +45,7 @@ mod slots;
 pub mod slotword;
 #[cfg(not(loom))]
 mod slow;
+mod step;
 #[cfg(not(loom))]
 mod undo;
 #[cfg(not(loom))]

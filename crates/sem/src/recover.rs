@@ -110,7 +110,7 @@ impl Engine {
         self.apply_step(ctl, set, wakes);
         self.recount_holders(set, num, cell);
         self.rebuild(slot, set, Some(num));
-        self.scan_cell(ctl, set, num, cell, true, wakes);
+        self.scan_cell(ctl, set, cell, true, wakes);
         self.wake_finished(set, wakes);
         self.unlock_cell(set, cell);
     }

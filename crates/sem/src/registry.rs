@@ -11,7 +11,8 @@ use crate::edges::commit;
 use crate::engine::Engine;
 use crate::journal::{Kind, head};
 use crate::set::{INDEX_BITS, IdEntry, SetRef};
-use crate::wake::{Journal, Wakes};
+use crate::step::Journal;
+use crate::wake::Wakes;
 use crate::word;
 
 /// The least number of ids that the cyclic index goes through (ipc_min_cycle in ipc/util.c).

@@ -14,7 +14,8 @@ use crate::lock::CellLock;
 use crate::node;
 use crate::queue::{Where, pack};
 use crate::set::SetRef;
-use crate::wake::{Journal, Wakes};
+use crate::step::Journal;
+use crate::wake::Wakes;
 use crate::word;
 
 /// What a locked try came to.
@@ -136,7 +137,7 @@ impl Engine {
             Verdict::Proceeds => {
                 let fin = self.final_of(set, me.proc, me.pid, op);
                 self.do_one(me.ctl, set, op.num, fin, me.proc, None, wakes);
-                self.scan_cell(me.ctl, set, op.num, cell, op.op > 0, wakes);
+                self.scan_cell(me.ctl, set, cell, op.op > 0, wakes);
                 Try::Ended(Ok(()))
             }
             _ if !how.looked && cell.holders.load(Relaxed) != 0 => Try::LookAtHolders,
@@ -239,7 +240,7 @@ impl Engine {
                 self.unlink(set, me.slot, me.ctl);
             }
             // Whoever comes next may fit what is left.
-            self.scan_cell(me.ctl, set, op.num, cell, true, &mut wakes);
+            self.scan_cell(me.ctl, set, cell, true, &mut wakes);
             self.unlock_cell(set, cell);
         }
         wakes.wake();

@@ -15,7 +15,7 @@ use crate::engine::Engine;
 use crate::journal::{self, head};
 use crate::set::SetRef;
 use crate::slots::{ProcWord, SlotState};
-use crate::wake::Journal;
+use crate::step::Journal;
 use crate::word::{self, holders};
 
 /// An undo record: byte offset of its head.

@@ -13,7 +13,7 @@ use crate::engine::Engine;
 use crate::journal::{self, Fin, Kind};
 use crate::lock::CellLock;
 use crate::set::{INDEX_BITS, IdEntry, SetRef};
-use crate::wake::Journal;
+use crate::step::Journal;
 use crate::word;
 
 /// The largest call that the fast path for several semaphores takes.
