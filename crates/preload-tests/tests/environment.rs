@@ -43,6 +43,19 @@ fn a_program_that_uses_no_semaphores_hears_nothing() {
 }
 
 #[test]
+fn an_empty_directory_variable_is_a_wish_for_the_kernels() {
+    let dir = Scratch::new();
+    let program = compile(CC, &dir, "no_namespace", &[]);
+    // The first list is the kernel's, the second, in an empty environment, the namespace's.
+    let script =
+        format!("{} >/dev/null; MANYWAY_DIR= LD_PRELOAD= cat /proc/sysvipc/sem; echo; env -i cat /proc/sysvipc/sem", program.display());
+    let said = run(On::Manyway, std::path::Path::new("/bin/sh"), &["-c", &script]);
+    let (kernel, namespace) = said.split_once("\n\n").expect("two lists");
+    let key = 0x6d776e6e.to_string();
+    assert!(!kernel.contains(&key) && namespace.contains(&key), "{said}");
+}
+
+#[test]
 fn plug_ins_with_their_own_scope_use_the_same_semaphores() {
     let dir = Scratch::new();
     let plugin = compile(CC, &dir, "plugin", &["-shared", "-fPIC"]);

@@ -115,7 +115,28 @@ fn defines_these_symbols_only() {
         "setgroups",
         "initgroups",
         "capset",
-        "setns",
+        "setns", //
+        "execve",
+        "execv",
+        "execvp",
+        "execvpe",
+        "execl",
+        "execlp",
+        "execle",
+        "fexecve",
+        "execveat",
+        "posix_spawn",
+        "posix_spawnp", //
+        "open",
+        "open64",
+        "openat",
+        "openat64",
+        "__open_2",
+        "__open64_2",
+        "__openat_2",
+        "__openat64_2",
+        "fopen",
+        "fopen64",
     ]);
     assert_eq!(defined, expected);
 }

@@ -19,6 +19,16 @@ pub(crate) fn set(e: Errno) {
     }
 }
 
+/// What is stored there.
+pub(crate) fn get() -> Errno {
+    let location = weak!("__errno_location");
+    if location.is_null() {
+        return Errno(0);
+    }
+    // SAFETY: as above.
+    unsafe { Errno(*core::mem::transmute::<*const (), extern "C" fn() -> *mut c_int>(location)()) }
+}
+
 /// What a C function returns for an error: −1, with errno set.
 #[cold]
 #[inline(never)]

@@ -3,7 +3,8 @@
 //!
 //! The path of one call, a file each: `exports` (the C functions) → `user` (is the caller's memory there?) and `decode`
 //! (what do the bytes mean) → the engine. Around it, what a program must not notice: `signal` and `trampoline` (handlers
-//! never run in a locked section), `wait` (a reaped process's undo is done), `credentials`, `fork`, `dlopen`, `syscall`.
+//! never run in a locked section), `wait` (a reaped process's undo is done), `credentials`, `fork`, `dlopen`, `syscall`,
+//! `exec` (an environment of the program's own making still leads to the namespace) and `procfs` (what ipcs and lsipc read).
 //!
 //! The library needs no other: it is `no_std`, makes system calls itself, and takes from the program's C library only memcpy
 //! and its kin and, where they exist, `time`, `clock_gettime`, `__errno_location`, `environ`, `dlsym`, `_r_debug` and
@@ -16,6 +17,8 @@
 //! - A child of vfork gets ENOSYS from semaphore calls: it has nothing of its own to keep an adjustment in.
 //! - system(3), pclose(3) and their kind wait inside the C library, unseen: the undo of such a child is done when somebody next
 //!   looks at what it held (each call that would block or fail does) instead of before they return.
+//! - A program that clears its own environment and then calls system(3) or popen(3) starts a child on the kernel's semaphores.
+//! - What /proc/sysvipc/sem shows is a memory file: fstat(2) of it is not what stat(2) says of the path.
 //! - Threads made by a bare clone(2), without the C library's thread-local storage, must not use semaphores.
 #![no_std]
 
@@ -25,9 +28,11 @@ mod decode;
 mod dlopen;
 mod elf;
 mod errno;
+mod exec;
 mod exports;
 mod fork;
 mod linkmap;
+mod procfs;
 mod real;
 mod scratch;
 mod signal;

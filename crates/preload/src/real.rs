@@ -42,6 +42,24 @@ functions! {
     Initgroups = c"initgroups",
     Capset = c"capset",
     Setns = c"setns",
+    Execve = c"execve",
+    Execvpe = c"execvpe",
+    Fexecve = c"fexecve",
+    Execveat = c"execveat",
+    PosixSpawn = c"posix_spawn",
+    PosixSpawnp = c"posix_spawnp",
+    Open = c"open",
+    Open64 = c"open64",
+    Openat = c"openat",
+    Openat64 = c"openat64",
+    OpenChecked = c"__open_2",
+    Open64Checked = c"__open64_2",
+    OpenatChecked = c"__openat_2",
+    Openat64Checked = c"__openat64_2",
+    Fopen = c"fopen",
+    Fopen64 = c"fopen64",
+    Fdopen = c"fdopen",
+    Fileno = c"fileno",
 }
 
 /// Their addresses, 0 where not looked for yet. Assembly reads it.
@@ -60,6 +78,14 @@ pub(crate) extern "C" fn resolve(index: usize) -> usize {
     let address = if found == 0 { missing as *const () as usize } else { found };
     TABLE[index].store(address, Ordering::Relaxed);
     address
+}
+
+/// The address of one of them, for a call from Rust.
+pub(crate) fn address(which: Real) -> usize {
+    match TABLE[which as usize].load(Ordering::Relaxed) {
+        0 => resolve(which as usize),
+        address => address,
+    }
 }
 
 fn next(name: &CStr) -> usize {

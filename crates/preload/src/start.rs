@@ -10,7 +10,7 @@ use manyway_sync::Errno;
 use manyway_sync::atomic::{AtomicU32, Ordering};
 
 use crate::arch::weak;
-use crate::{real, statics, sys, trampoline};
+use crate::{exec, real, statics, sys, trampoline};
 
 const UNTRIED: u32 = 0;
 const BUSY: u32 = 1;
@@ -91,7 +91,10 @@ extern "C" fn constructor(argc: c_int, argv: *const *const c_char, envp: *const 
     statics::find();
     // What musl leaves in the registers will hardly look like this.
     let passed = argc > 0 && argc as usize * 8 + 8 == (envp as usize).wrapping_sub(argv as usize);
-    open(if passed { envp } else { environment() });
+    let env = if passed { envp } else { environment() };
+    // SAFETY: the program's environment; nothing else runs yet.
+    unsafe { exec::keep(env) };
+    open(env);
 }
 
 #[used]
@@ -99,7 +102,7 @@ extern "C" fn constructor(argc: c_int, argv: *const *const c_char, envp: *const 
 static CONSTRUCTOR: extern "C" fn(c_int, *const *const c_char, *const *const c_char) = constructor;
 
 /// The C library's `environ`.
-fn environment() -> *const *const c_char {
+pub(crate) fn environment() -> *const *const c_char {
     let p = weak!("environ").cast::<*const *const c_char>();
     if p.is_null() {
         return core::ptr::null();
@@ -141,7 +144,7 @@ fn open(env: *const *const c_char) {
 ///
 /// # Safety
 /// `env` must be null or an array of strings that ends with a null.
-unsafe fn variable<'a>(mut env: *const *const c_char, name: &[u8]) -> Option<&'a CStr> {
+pub(crate) unsafe fn variable<'a>(mut env: *const *const c_char, name: &[u8]) -> Option<&'a CStr> {
     if env.is_null() {
         return None;
     }

@@ -1,6 +1,6 @@
 //! The system calls that only the C interface needs; all others are in `manyway_sync::sys`.
 
-use core::ffi::{c_int, c_void};
+use core::ffi::{CStr, c_int, c_void};
 
 use manyway_sync::{Errno, sys::Fd};
 use syscalls::{Sysno, syscall};
@@ -144,4 +144,84 @@ pub(crate) unsafe fn unmap(p: *mut u8, len: usize) {
 pub(crate) unsafe fn raw(number: Sysno, a: [usize; 6]) -> Result<usize, Errno> {
     // SAFETY: the caller's promise.
     unsafe { syscall!(number, a[0], a[1], a[2], a[3], a[4], a[5]) }.map_err(err)
+}
+
+/// A descriptor of a new file in memory; closed on exec.
+pub(crate) fn memory_file(name: &CStr) -> Result<c_int, Errno> {
+    const MFD_CLOEXEC: u32 = 1;
+    const MFD_ALLOW_SEALING: u32 = 2;
+    // SAFETY: the kernel reads the name.
+    unsafe { syscall!(Sysno::memfd_create, name.as_ptr(), MFD_CLOEXEC | MFD_ALLOW_SEALING) }.map(|fd| fd as c_int).map_err(err)
+}
+
+/// Writes all of `text`.
+pub(crate) fn write_whole(fd: c_int, mut text: &[u8]) -> Result<(), Errno> {
+    while !text.is_empty() {
+        // SAFETY: the text is borrowed for the call.
+        match unsafe { syscall!(Sysno::write, fd, text.as_ptr(), text.len()) } {
+            Ok(n) => text = &text[n.min(text.len())..],
+            Err(syscalls::Errno::EINTR) => {}
+            Err(e) => return Err(err(e)),
+        }
+    }
+    Ok(())
+}
+
+/// From now on a memory file can only be read; it is read from its beginning.
+pub(crate) fn seal_and_rewind(fd: c_int) -> Result<(), Errno> {
+    const F_ADD_SEALS: c_int = 1033;
+    const SEAL_SHRINK_GROW_WRITE: c_int = 1 | 2 | 4 | 8;
+    // SAFETY: neither call touches memory.
+    unsafe {
+        syscall!(Sysno::fcntl, fd, F_ADD_SEALS, SEAL_SHRINK_GROW_WRITE).map_err(err)?;
+        syscall!(Sysno::lseek, fd, 0, 0).map_err(err)?;
+    }
+    Ok(())
+}
+
+/// `fd` becomes `new`, which is closed; whether it is closed on exec stays as it is.
+pub(crate) fn replace(fd: c_int, new: c_int) {
+    const F_GETFD: c_int = 1;
+    const FD_CLOEXEC: usize = 1;
+    const O_CLOEXEC: c_int = 0o2000000;
+    // SAFETY: both descriptors are the program's own and of this library, just opened.
+    unsafe {
+        let closed_on_exec = syscall!(Sysno::fcntl, fd, F_GETFD).is_ok_and(|flags| flags & FD_CLOEXEC != 0);
+        let _ = syscall!(Sysno::dup3, new, fd, if closed_on_exec { O_CLOEXEC } else { 0 });
+    }
+    close(new);
+}
+
+/// `fd` becomes an empty file.
+pub(crate) fn replace_by_nothing(fd: c_int) {
+    if let Ok(nothing) = manyway_sync::sys::openat(manyway_sync::sys::flags::AT_FDCWD, c"/dev/null", 0, 0) {
+        // SAFETY: as in `replace`.
+        let _ = unsafe { syscall!(Sysno::dup3, nothing.raw(), fd, 0) };
+    }
+}
+
+/// close(2).
+pub(crate) fn close(fd: c_int) {
+    // SAFETY: the callers' own descriptor.
+    let _ = unsafe { syscall!(Sysno::close, fd) };
+}
+
+/// The path of an open file, as far as the buffer takes it.
+pub(crate) fn path_of(fd: c_int, buffer: &mut [u8]) -> Result<&[u8], Errno> {
+    use core::fmt::Write;
+    struct Name([u8; 32], usize);
+    impl Write for Name {
+        fn write_str(&mut self, s: &str) -> core::fmt::Result {
+            let room = self.0.get_mut(self.1..self.1 + s.len()).ok_or(core::fmt::Error)?;
+            room.copy_from_slice(s.as_bytes());
+            self.1 += s.len();
+            Ok(())
+        }
+    }
+    let mut name = Name([0; 32], 0);
+    write!(name, "/proc/self/fd/{fd}\0").map_err(|_| Errno::EINVAL)?;
+    let at = manyway_sync::sys::flags::AT_FDCWD;
+    // SAFETY: the kernel reads the name, which ends with a zero, and writes into the buffer.
+    let n = unsafe { syscall!(Sysno::readlinkat, at, name.0.as_ptr(), buffer.as_mut_ptr(), buffer.len()) }.map_err(err)?;
+    Ok(&buffer[..n])
 }

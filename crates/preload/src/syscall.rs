@@ -6,7 +6,7 @@ use core::ffi::{c_int, c_long};
 use manyway_sync::Errno;
 use syscalls::Sysno;
 
-use crate::{credentials, errno, exports, fork, sys, wait};
+use crate::{credentials, errno, exec, exports, fork, procfs, sys, wait};
 
 /// Numbers at and above this are nobody's business.
 pub(crate) const BITS: usize = 512;
@@ -31,6 +31,11 @@ pub(crate) static INTERCEPTED: [u64; BITS / 64] = bits(&[
     Sysno::setgroups,
     Sysno::capset,
     Sysno::setns,
+    Sysno::execve,
+    Sysno::execveat,
+    Sysno::openat,
+    #[cfg(target_arch = "x86_64")]
+    Sysno::open,
 ]);
 
 const fn bits(numbers: &[Sysno]) -> [u64; BITS / 64] {
@@ -54,17 +59,22 @@ pub(crate) extern "C" fn intercepted(number: c_int, a: usize, b: usize, c: usize
         Sysno::semop => return exports::semop(a as _, b as _, c).into(),
         Sysno::semtimedop => return exports::semtimedop(a as _, b as _, c, d as _).into(),
         Sysno::semctl => return exports::semctl(a as _, b as _, c as _, d as _).into(),
+        Sysno::execve => return exec::execve(a as _, b as _, c as _).into(),
+        Sysno::execveat => return exec::execveat(a as _, b as _, c as _, d as _, e as _).into(),
         // SAFETY: the program's own call.
         _ => match unsafe { sys::raw(number, [a, b, c, d, e, f]) } {
-            Ok(r) => r,
-            Err(e) => return errno::fail_long(e.0),
+            Ok(r) => r as c_long,
+            Err(e) => errno::fail_long(e.0),
         },
     };
     match number {
         Sysno::wait4 => wait::waited(result as c_int, a, b, c),
         Sysno::waitid => wait::waited_id(result as c_int, a, b, c as _),
         Sysno::unshare => fork::unshared(result as c_int, a, b, c),
+        #[cfg(target_arch = "x86_64")]
+        Sysno::open => return procfs::opened(result as c_int, a as _, b, c).into(),
+        Sysno::openat => return procfs::opened_at(result as c_int, a, b as _, c).into(),
         _ => credentials::changed(result as c_int, a, b, c),
     }
-    result as c_long
+    result
 }

@@ -73,6 +73,20 @@ macro_rules! weak {
 /// Defines the exported function `$name`: the real one, then `$after(result, arg1, arg2, arg3)`, then the real one's result.
 macro_rules! call_then {
     ($(#[$doc:meta])* $name:ident, $index:expr, $after:path) => {
+        $crate::arch::call_and! { $(#[$doc])* $name, $index, $after, "ldr x0, [sp, 40]" }
+    };
+}
+
+/// The same, but the result is what `$after` returns.
+macro_rules! call_answered {
+    ($(#[$doc:meta])* $name:ident, $index:expr, $after:path) => {
+        $crate::arch::call_and! { $(#[$doc])* $name, $index, $after, "" }
+    };
+}
+
+/// What the two have in common; `$result` is the instruction that fetches the result.
+macro_rules! call_and {
+    ($(#[$doc:meta])* $name:ident, $index:expr, $after:path, $result:literal) => {
         $(#[$doc])*
         #[unsafe(naked)]
         #[unsafe(no_mangle)]
@@ -98,7 +112,7 @@ macro_rules! call_then {
                 "ldp x1, x2, [sp, 16]",
                 "ldr x3, [sp, 32]",
                 "bl {after}",
-                "ldr x0, [sp, 40]",
+                $result,
                 "ldp x29, x30, [sp], 64",
                 ".cfi_restore x29",
                 ".cfi_restore x30",
@@ -154,7 +168,45 @@ macro_rules! jump_after {
     };
 }
 
-pub(crate) use {call_then, jump_after, weak};
+/// Defines the exported variadic function `$name`, whose arguments are all pointers: `$list(first, &Variadic)`.
+macro_rules! variadic {
+    ($(#[$doc:meta])* $name:ident, $list:path) => {
+        $(#[$doc])*
+        #[unsafe(naked)]
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $name() {
+            core::arch::naked_asm!(
+                ".cfi_startproc",
+                "stp x29, x30, [sp, -96]!",
+                ".cfi_def_cfa_offset 96",
+                ".cfi_offset x29, -96",
+                ".cfi_offset x30, -88",
+                "mov x29, sp",
+                // The list's first seven, and behind them where all are: a `Variadic`.
+                "stp x1, x2, [sp, 16]",
+                "stp x3, x4, [sp, 32]",
+                "stp x5, x6, [sp, 48]",
+                "str x7, [sp, 64]",
+                "add x9, sp, 16",
+                "mov x10, 7",
+                "stp x9, x10, [sp, 72]",
+                "add x9, sp, 96",
+                "str x9, [sp, 88]",
+                "add x1, sp, 72",
+                "bl {list}",
+                "ldp x29, x30, [sp], 96",
+                ".cfi_restore x29",
+                ".cfi_restore x30",
+                ".cfi_def_cfa_offset 0",
+                "ret",
+                ".cfi_endproc",
+                list = sym $list,
+            )
+        }
+    };
+}
+
+pub(crate) use {call_and, call_answered, call_then, jump_after, variadic, weak};
 
 /// Finds the real function number `x16`, keeping all argument registers; its address in `x16`.
 #[unsafe(naked)]

@@ -73,6 +73,20 @@ macro_rules! weak {
 /// frame, which holds nothing.
 macro_rules! call_then {
     ($(#[$doc:meta])* $name:ident, $index:expr, $after:path) => {
+        $crate::arch::call_and! { $(#[$doc])* $name, $index, $after, "mov rax, [rsp + 24]" }
+    };
+}
+
+/// The same, but the result is what `$after` returns.
+macro_rules! call_answered {
+    ($(#[$doc:meta])* $name:ident, $index:expr, $after:path) => {
+        $crate::arch::call_and! { $(#[$doc])* $name, $index, $after, "" }
+    };
+}
+
+/// What the two have in common; `$result` is the instruction that fetches the result.
+macro_rules! call_and {
+    ($(#[$doc:meta])* $name:ident, $index:expr, $after:path, $result:literal) => {
         $(#[$doc])*
         #[unsafe(naked)]
         #[unsafe(no_mangle)]
@@ -97,7 +111,7 @@ macro_rules! call_then {
                 "mov rdx, [rsp + 8]",
                 "mov rcx, [rsp + 16]",
                 "call {after}",
-                "mov rax, [rsp + 24]",
+                $result,
                 "add rsp, 40",
                 ".cfi_adjust_cfa_offset -40",
                 "ret",
@@ -148,7 +162,40 @@ macro_rules! jump_after {
     };
 }
 
-pub(crate) use {call_then, jump_after, weak};
+/// Defines the exported variadic function `$name`, whose arguments are all pointers: `$list(first, &Variadic)`.
+macro_rules! variadic {
+    ($(#[$doc:meta])* $name:ident, $list:path) => {
+        $(#[$doc])*
+        #[unsafe(naked)]
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $name() {
+            core::arch::naked_asm!(
+                ".cfi_startproc",
+                "sub rsp, 72",
+                ".cfi_adjust_cfa_offset 72",
+                // The list's first five, and behind them where all are: a `Variadic`.
+                "mov [rsp], rsi",
+                "mov [rsp + 8], rdx",
+                "mov [rsp + 16], rcx",
+                "mov [rsp + 24], r8",
+                "mov [rsp + 32], r9",
+                "mov [rsp + 40], rsp",
+                "mov qword ptr [rsp + 48], 5",
+                "lea rax, [rsp + 80]",
+                "mov [rsp + 56], rax",
+                "lea rsi, [rsp + 40]",
+                "call {list}",
+                "add rsp, 72",
+                ".cfi_adjust_cfa_offset -72",
+                "ret",
+                ".cfi_endproc",
+                list = sym $list,
+            )
+        }
+    };
+}
+
+pub(crate) use {call_and, call_answered, call_then, jump_after, variadic, weak};
 
 /// Finds the real function number `rax`, keeping all argument registers; its address in `rax`.
 #[unsafe(naked)]
