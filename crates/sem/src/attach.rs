@@ -298,7 +298,7 @@ impl Engine {
         let at = self.thread_at(slot).ok_or(Errno::EIO)? + PAGE;
         let tid = sys::gettid();
         occupy(ctl, tid);
-        let linked = t.region.link(&self.regions, &self.arena, at)?;
+        let linked = t.region.link(&self.arena, at)?;
         ctl.unlinked.store(!linked as u32, Relaxed);
         Ok(())
     }

@@ -3,7 +3,6 @@
 use core::ffi::CStr;
 
 use manyway_shm::Arena;
-use manyway_shm::region::Regions;
 pub use manyway_shm::{Fairness, Limits, OpenError, OpenOptions};
 use manyway_sync::atomic::{AtomicU32, AtomicU64, Ordering::*, fence};
 use manyway_sync::memory::WipedPage;
@@ -47,7 +46,6 @@ pub struct Engine {
     pub(crate) arena: Arena,
     /// What a fork child must find zeroed: see `attach::wiped`.
     pub(crate) wiped: WipedPage,
-    pub(crate) regions: Regions,
     limits: Limits,
     /// `ids_ready` as last seen: its own line is written by who makes sets.
     pub(crate) ids_known: AtomicU32,
@@ -64,7 +62,6 @@ impl Engine {
         let arena = Arena::open(dir, how)?;
         let wiped = WipedPage::new().map_err(|e| OpenError::Os("cannot map a page that a fork wipes", e))?;
         Ok(Engine {
-            regions: Regions::new(),
             limits: arena.limits(),
             ids_known: AtomicU32::new(0),
             arena,
@@ -189,6 +186,7 @@ impl Engine {
         self.each_adjustment(id, f)
     }
     /// Calls `f` for every sleeper of a set, in order of arrival, with its operations.
+    #[cfg(feature = "std")]
     pub fn for_each_sleeper(&self, t: &Thread, id: i32, f: &mut dyn FnMut(Sleeper, &[SemBuf])) -> Result<(), Errno> {
         self.each_sleeper(t, id, f)
     }

@@ -1,13 +1,11 @@
-//! What the instruments show: sets, holders, sleepers, processes.
+//! What the instruments show: sets, holders, processes. (Sleepers: `sleepers`.)
 
 use manyway_shm::layout::*;
+use manyway_sync::Errno;
 use manyway_sync::atomic::Ordering::*;
-use manyway_sync::{Errno, clock};
 
-use crate::abi::{SemBuf, SetStat};
-use crate::attach::Thread;
-use crate::engine::{Engine, Holder, Sleeper};
-use crate::node;
+use crate::abi::SetStat;
+use crate::engine::{Engine, Holder};
 use crate::slots::{ProcWord, SlotState};
 
 impl Engine {
@@ -36,42 +34,6 @@ impl Engine {
             }
         }
         Ok(())
-    }
-
-    /// Reads nodes without a lock: what a sleeper that leaves meanwhile shows is its last state.
-    pub(crate) fn each_sleeper(&self, t: &Thread, id: i32, f: &mut dyn FnMut(Sleeper, &[SemBuf])) -> Result<(), Errno> {
-        let set = self.set_of_id(id)?;
-        self.reap_threads(t);
-        let now = clock::monotonic_ns();
-        let mut after = (0, 0);
-        // In order of arrival without keeping a list: the next ticket each time.
-        loop {
-            let next = (0..self.threads_high())
-                .filter_map(|slot| {
-                    let ctl = self.ctl(slot)?;
-                    let here = ctl.set.load(Relaxed) == set.page() && ctl.set_tag.load(Relaxed) == set.tag;
-                    let asleep = node::state(ctl.state.load(Acquire)) == node::State::Queued;
-                    let at = (ctl.ticket.load(Relaxed), slot + 1);
-                    (here && asleep && at > after).then_some((at, slot, ctl))
-                })
-                .min_by_key(|(at, ..)| *at);
-            let Some((at, slot, ctl)) = next else { return Ok(()) };
-            after = at;
-            let mut ops = [SemBuf::default(); MAX_OPM as usize];
-            let mut n = 0;
-            for (o, op) in ops.iter_mut().zip(self.node_ops(slot, ctl)) {
-                *o = op;
-                n += 1;
-            }
-            let s = Sleeper {
-                pid: ctl.pid.load(Relaxed),
-                tid: ctl.tid.load(Relaxed),
-                blocker: self.blocker(slot, ctl),
-                nops: n as u32,
-                age_ns: now.saturating_sub(at.0),
-            };
-            f(s, &ops[..n]);
-        }
     }
 
     pub(crate) fn each_process(&self, f: &mut dyn FnMut(u32)) {

@@ -26,6 +26,8 @@ pub mod id;
 mod inspect;
 pub mod journal;
 #[cfg(not(loom))]
+mod links;
+#[cfg(not(loom))]
 mod lock;
 pub mod node;
 #[cfg(not(loom))]
@@ -40,6 +42,8 @@ mod registry;
 mod set;
 #[cfg(not(loom))]
 mod sleep;
+#[cfg(all(feature = "std", not(loom)))]
+mod sleepers;
 #[cfg(not(loom))]
 mod slots;
 pub mod slotword;

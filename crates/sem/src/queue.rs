@@ -6,6 +6,7 @@ use manyway_sync::atomic::Ordering::*;
 
 use crate::abi::SemBuf;
 use crate::engine::Engine;
+use crate::links::{self, Links};
 use crate::node;
 use crate::set::SetRef;
 use crate::word;
@@ -91,6 +92,28 @@ impl Engine {
                 None => t,
             }
         })
+    }
+
+    /// Puts a node at the head of a queue that has no order yet: [`Engine::put_in_order`] follows.
+    fn push(&self, set: &SetRef<'_>, num: u16, which: Where, slot: u32, ctl: &ThreadCtl) {
+        let Some(q) = self.queue(set, num, which) else { return };
+        ctl.linked.store(which as u32, Relaxed);
+        ctl.next.store(q.head.load(Relaxed), Relaxed);
+        q.head.store(slot + 1, Relaxed);
+    }
+
+    /// Makes a queue of what was pushed: by ticket, and linked both ways.
+    fn put_in_order(&self, q: &Queue) {
+        let mut next = links::sort(&ByTicket(self), q.head.load(Relaxed), MAX_SLOTS);
+        let mut last = 0;
+        q.head.store(next, Relaxed);
+        for _ in 0..MAX_SLOTS {
+            let Some(ctl) = next.checked_sub(1).and_then(|s| self.ctl(s)) else { break };
+            ctl.prev.store(last, Relaxed);
+            last = next;
+            next = ctl.next.load(Relaxed);
+        }
+        q.tail.store(last, Relaxed);
     }
 
     /// Links a node at the place of its ticket, looking from the end.
@@ -212,6 +235,7 @@ impl Engine {
             clear(&set.head.consts);
             set.head.complex.store(0, Relaxed);
         }
+        // In order of slots, which is no order of tickets: sorted afterwards, so that thousands of sleepers take no time in their square.
         for slot in 0..self.threads_high() {
             let Some(ctl) = self.ctl(slot) else { continue };
             let Some((call, _)) = self.asleep_here(set, ctl) else { continue };
@@ -230,10 +254,20 @@ impl Engine {
                 continue;
             }
             let which = self.queue_for(set, slot, ctl);
-            self.link(set, op.num, which, slot, ctl);
+            self.push(set, op.num, which, slot, ctl);
             if !simple {
                 self.count_complex(set, slot, ctl, true);
             }
+        }
+        for (num, cell) in set.cells() {
+            if only.is_none_or(|n| n == num) && owns(cell) {
+                self.put_in_order(&cell.zero);
+                self.put_in_order(&cell.alter);
+            }
+        }
+        if only.is_none() {
+            self.put_in_order(&set.head.alter);
+            self.put_in_order(&set.head.consts);
         }
     }
 
@@ -255,5 +289,28 @@ impl Engine {
             (false, false) => Where::SetConst,
             (false, true) => Where::SetAlter,
         }
+    }
+}
+
+/// Sleepers by their tickets; a node is its slot + 1.
+struct ByTicket<'e>(&'e Engine);
+
+impl ByTicket<'_> {
+    fn ticket(&self, node: u32) -> u64 {
+        node.checked_sub(1).and_then(|s| self.0.ctl(s)).map_or(u64::MAX, |c| c.ticket.load(Relaxed))
+    }
+}
+
+impl Links for ByTicket<'_> {
+    fn next(&self, node: u32) -> u32 {
+        node.checked_sub(1).and_then(|s| self.0.ctl(s)).map_or(0, |c| c.next.load(Relaxed))
+    }
+    fn set_next(&self, node: u32, next: u32) {
+        if let Some(c) = node.checked_sub(1).and_then(|s| self.0.ctl(s)) {
+            c.next.store(next, Relaxed);
+        }
+    }
+    fn in_order(&self, a: u32, b: u32) -> bool {
+        self.ticket(a) <= self.ticket(b)
     }
 }

@@ -100,6 +100,9 @@ impl Kind {
 /// allocation, and a compare-and-swap in flight meets a page that is there.
 const KEPT_PAGES: u64 = 16;
 
+/// The entry of an extent that is being taken: of no kind yet.
+const TAKING: u64 = 0xff;
+
 fn extent_at(e: u32) -> u64 {
     EXTENTS_AT + e as u64 * EXTENT
 }
@@ -110,25 +113,40 @@ impl Arena {
         (e < MAX_EXTENTS).then(|| self.at(EXTENT_TABLE_AT + e as u64 * 8)).flatten()
     }
 
-    /// Takes a new extent for a kind. Lock-free; an extent whose taker dies here is lost (address space only).
+    /// Takes a new extent for a kind. Lock-free; an extent whose taker dies here is lost (address space only). One whose taker finds no
+    /// memory is left as it was, for the next one: a program that asks a full file system over and over must not use up the table.
     pub fn take_extent(&self, kind: Kind) -> Result<u32, Errno> {
         let h = self.header();
-        let e = h.extents.fetch_add(1, Relaxed);
-        if e >= MAX_EXTENTS {
-            h.extents.fetch_sub(1, Relaxed);
-            return Err(Errno::ENOSPC);
+        for _ in 0..MAX_EXTENTS {
+            let known = self.extents_in_use();
+            let left = (0..known).find(|&e| self.extent_entry(e).is_some_and(|w| w.load(Relaxed) == 0));
+            let e = left.unwrap_or(known);
+            if e >= MAX_EXTENTS {
+                return Err(Errno::ENOSPC);
+            }
+            if e >= h.extents_ready.load(Acquire) {
+                let first = e & !511;
+                self.populate(EXTENT_TABLE_AT + first as u64 * 8, PAGE)?;
+                h.extents_ready.fetch_max(first + 512, AcqRel);
+            }
+            let entry = self.extent_entry(e).ok_or(Errno::ENOMEM)?;
+            let mine = entry.compare_exchange(0, TAKING, AcqRel, Relaxed).is_ok();
+            // Also when it is somebody else's, who may have died before this.
+            h.extents.fetch_max(e + 1, AcqRel);
+            if !mine {
+                continue;
+            }
+            if kind.bitmap_bytes() > 0
+                && let Err(none) = self.populate(extent_at(e), kind.bitmap_bytes())
+            {
+                self.release(extent_at(e), kind.bitmap_bytes());
+                entry.store(0, Release);
+                return Err(none);
+            }
+            entry.store(kind.objects() << 8 | kind as u64, Release);
+            return Ok(e);
         }
-        if e >= h.extents_ready.load(Acquire) {
-            let first = e & !511;
-            self.populate(EXTENT_TABLE_AT + first as u64 * 8, PAGE)?;
-            h.extents_ready.fetch_max(first + 512, AcqRel);
-        }
-        let entry = self.extent_entry(e).ok_or(Errno::ENOMEM)?;
-        if kind.bitmap_bytes() > 0 {
-            self.populate(extent_at(e), kind.bitmap_bytes())?;
-        }
-        entry.store(kind.objects() << 8 | kind as u64, Release);
-        Ok(e)
+        Err(Errno::ENOSPC)
     }
 
     /// Allocates an object, the first `bytes` of it in memory. Its content is what the last user left, or zeros.
@@ -150,7 +168,13 @@ impl Arena {
                 continue;
             }
             let at = extent_at(e) + kind.bitmap_bytes() + n * kind.size();
-            self.populate(at, bytes.clamp(1, kind.size()))?;
+            if let Err(none) = self.populate(at, bytes.clamp(1, kind.size())) {
+                // What there was room for must not stay with an object that was not made.
+                if kind.size() >= PAGE {
+                    self.release(at, kind.size());
+                }
+                return Err(none);
+            }
             word.store(word.load(Relaxed) | 1 << bit, Relaxed);
             entry.store(entry.load(Relaxed) - (1 << 8), Relaxed);
             return Ok(at);

@@ -118,11 +118,18 @@ impl core::error::Error for OpenError {}
 /// The first window; it doubles when an offset beyond it is asked for.
 const FIRST_WINDOW_LOG2: u32 = 26;
 
+/// How often a window can be outgrown until it spans the file.
+const OUTGROWN: usize = (FILE_BYTES.ilog2() - FIRST_WINDOW_LOG2) as usize;
+const _: () = assert!(FILE_BYTES.is_power_of_two());
+
 /// A mapped arena.
 #[derive(Debug)]
 pub struct Arena {
     /// {address of the window | log2 of its length}: one word, so that both change together.
     window: AtomicU64,
+    /// Windows that were outgrown, each twice the length of the one before; 0: not there. Other threads may be in them as long as the arena
+    /// lives, so they go with it: at most [`OUTGROWN`] mappings, and the length of the last window in all.
+    outgrown: [AtomicU64; OUTGROWN],
 }
 
 impl Arena {
@@ -234,7 +241,7 @@ impl Arena {
 
     fn map(fd: &Fd) -> Result<Arena, OpenError> {
         let p = memory::map_shared(fd, 1 << FIRST_WINDOW_LOG2).map_err(|e| OpenError::Os("cannot map the arena", e))?;
-        Ok(Arena { window: AtomicU64::new(p as u64 | FIRST_WINDOW_LOG2 as u64) })
+        Ok(Arena { window: AtomicU64::new(p as u64 | FIRST_WINDOW_LOG2 as u64), outgrown: [const { AtomicU64::new(0) }; OUTGROWN] })
     }
 
     fn matching(self, how: &OpenOptions) -> Result<Arena, OpenError> {
@@ -291,7 +298,7 @@ impl Arena {
         self.at(at)
     }
 
-    /// Makes the window reach `end`. The old mapping stays: other threads may be in it.
+    /// Makes the window reach `end`. The old mapping stays until the arena goes: other threads may be in it.
     fn extend(&self, end: u64) -> Result<(), Errno> {
         loop {
             let w = self.window.load(Acquire);
@@ -305,6 +312,9 @@ impl Arena {
             if self.window.compare_exchange(w, p as u64 | log2 as u64, AcqRel, Relaxed).is_err() {
                 // SAFETY: nobody has seen it.
                 unsafe { memory::unmap(p, len) };
+            } else if let Some(kept) = self.outgrown.get((w & 63) as usize - FIRST_WINDOW_LOG2 as usize) {
+                // A window only grows, so it had this length once.
+                kept.store(w & !0xfff, Relaxed);
             }
         }
     }
@@ -380,8 +390,15 @@ impl<'e> View<'e> {
 impl Drop for Arena {
     fn drop(&mut self) {
         let w = self.window.load(Acquire);
-        // SAFETY: references into the arena borrow it. (Windows that were outgrown stay mapped until the process ends.)
+        // SAFETY: references into the arena borrow it.
         unsafe { memory::unmap((w & !0xfff) as *mut u8, 1 << (w & 63)) };
+        for (old, log2) in self.outgrown.iter().zip(FIRST_WINDOW_LOG2..) {
+            let old = old.load(Acquire);
+            if old != 0 {
+                // SAFETY: as above; `extend` put it there, with this length.
+                unsafe { memory::unmap(old as *mut u8, 1 << log2) };
+            }
+        }
     }
 }
 

@@ -1,5 +1,6 @@
-//! A thread's robust region (see `manyway_sync::robust`), bound to a page of an arena; and the regions of threads that have ended, for
-//! those that begin.
+//! A thread's robust region (see `manyway_sync::robust`), bound to a page of an arena; and the regions of threads that have ended, or have no
+//! more use for them, for those that begin. A region stays mapped while the process lives: there are as many as threads were ever linked at
+//! the same time.
 
 use manyway_sync::atomic::{AtomicU64, Ordering::*};
 use manyway_sync::robust::{OWNER_DIED, Region, TID_MASK};
@@ -9,21 +10,18 @@ use crate::Arena;
 
 /// Words of a region's notes.
 const NEXT: usize = 0;
-/// {thread id | kept 1}. Kept: it is being linked, or its owner keeps it though it is not linked; nobody else may take it.
+/// {thread id | kept 1}. Kept: it is being linked, or its owner keeps it though it is not linked; nobody else may take it. 0: nobody's.
 const OWNER: usize = 1;
 
 /// How many regions are looked at for one whose thread has ended.
 const LOOKED_AT: usize = 64;
 
-/// All regions of a process for one arena, so that a thread that ends without a word leaves its region to a later one.
-pub struct Regions(AtomicU64);
+/// All regions of the process, so that a thread that ends without a word leaves its region to a later one, of whatever arena.
+struct Regions(AtomicU64);
+
+static REGIONS: Regions = Regions(AtomicU64::new(0));
 
 impl Regions {
-    /// None yet.
-    pub const fn new() -> Regions {
-        Regions(AtomicU64::new(0))
-    }
-
     fn owner(tid: u32, kept: bool) -> u64 {
         (tid as u64) << 1 | kept as u64
     }
@@ -36,7 +34,7 @@ impl Regions {
             let Some(region) = (unsafe { Region::from_address(next) }) else { break };
             let owner = region.notes()[OWNER].load(Acquire);
             let word = region.word().load(Acquire);
-            let ended = word & OWNER_DIED != 0 || word & TID_MASK != (owner >> 1) as u32;
+            let ended = owner == 0 || word & OWNER_DIED != 0 || word & TID_MASK != (owner >> 1) as u32;
             if owner & 1 == 0 && ended && region.notes()[OWNER].compare_exchange(owner, Self::owner(tid, true), AcqRel, Relaxed).is_ok() {
                 return Ok(region);
             }
@@ -55,13 +53,7 @@ impl Regions {
     }
 }
 
-impl Default for Regions {
-    fn default() -> Self {
-        Self::new()
-    }
-}
-
-/// Where a thread keeps its region. Zero at first; taken at the first link and kept over forks.
+/// Where a thread keeps its region. Zero at first; taken at the first link, kept over forks, and left to others by [`ThreadRegion::unlink`].
 pub struct ThreadRegion(AtomicU64);
 
 impl ThreadRegion {
@@ -77,12 +69,12 @@ impl ThreadRegion {
 
     /// Links the robust word at the end of the arena's page at byte offset `at` into the calling thread's robust list. False: this
     /// thread's list cannot take it. Only the thread that owns `self` calls this, and not while a link of its own is in force.
-    pub fn link(&self, regions: &Regions, arena: &Arena, at: u64) -> Result<bool, Errno> {
+    pub fn link(&self, arena: &Arena, at: u64) -> Result<bool, Errno> {
         let page = arena.page_address(at).ok_or(Errno::EIO)?;
         let tid = sys::gettid();
         let region = match self.get() {
             Some(own) => own,
-            None => regions.take(tid)?,
+            None => REGIONS.take(tid)?,
         };
         self.0.store(region.address(), Relaxed);
         region.notes()[OWNER].store(Regions::owner(tid, true), Release);
@@ -101,6 +93,12 @@ impl ThreadRegion {
             owner.store(owner.load(Relaxed) | 1, Release);
             // SAFETY: by this function's contract.
             unsafe { region.unlink() };
+            // The arena's page must not be held by a region that nobody uses. One that still shows it stays this thread's.
+            // SAFETY: it is not linked any more, and this thread's.
+            if unsafe { region.forget_page() } {
+                self.0.store(0, Relaxed);
+                owner.store(0, Release);
+            }
         }
     }
 }

@@ -68,6 +68,18 @@ pub unsafe fn alias_page(page: *mut u8, to: *mut u8) -> Result<(), Errno> {
     unsafe { syscall!(Sysno::mremap, page, 0, PAGE, MREMAP_MAYMOVE | MREMAP_FIXED, to) }.map(drop).map_err(|e| Errno(e.into_raw()))
 }
 
+/// Puts a page of private zeroed memory over the page at `to`.
+///
+/// # Safety
+/// The page at `to` belongs to the caller and holds nothing of use.
+pub unsafe fn clear_page(to: *mut u8) -> Result<(), Errno> {
+    const MAP_FIXED: i32 = 0x10;
+    // SAFETY: by the caller.
+    unsafe { syscall!(Sysno::mmap, to, PAGE, PROT_RW, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1isize, 0) }
+        .map(drop)
+        .map_err(|e| Errno(e.into_raw()))
+}
+
 /// Removes a mapping.
 ///
 /// # Safety

@@ -151,6 +151,15 @@ impl Region {
         node.next.store(ptr::null_mut(), Ordering::Relaxed);
         node.prev.store(ptr::null_mut(), Ordering::Relaxed);
     }
+
+    /// Puts a page of zeros where the shared one was. False: there is no memory for that.
+    ///
+    /// # Safety
+    /// The region is not linked.
+    pub unsafe fn forget_page(self) -> bool {
+        // SAFETY: the region's first page is an alias that, by the caller, nobody looks at.
+        unsafe { memory::clear_page(self.0) }.is_ok()
+    }
 }
 
 #[cfg(test)]
