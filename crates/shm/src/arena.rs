@@ -130,6 +130,8 @@ pub struct Arena {
     /// Windows that were outgrown, each twice the length of the one before; 0: not there. Other threads may be in them as long as the arena
     /// lives, so they go with it: at most [`OUTGROWN`] mappings, and the length of the last window in all.
     outgrown: [AtomicU64; OUTGROWN],
+    /// Tells this mapping from all others of the process.
+    serial: u64,
 }
 
 impl Arena {
@@ -241,7 +243,12 @@ impl Arena {
 
     fn map(fd: &Fd) -> Result<Arena, OpenError> {
         let p = memory::map_shared(fd, 1 << FIRST_WINDOW_LOG2).map_err(|e| OpenError::Os("cannot map the arena", e))?;
-        Ok(Arena { window: AtomicU64::new(p as u64 | FIRST_WINDOW_LOG2 as u64), outgrown: [const { AtomicU64::new(0) }; OUTGROWN] })
+        static MAPPED: AtomicU64 = AtomicU64::new(0);
+        Ok(Arena {
+            window: AtomicU64::new(p as u64 | FIRST_WINDOW_LOG2 as u64),
+            outgrown: [const { AtomicU64::new(0) }; OUTGROWN],
+            serial: MAPPED.fetch_add(1, Relaxed),
+        })
     }
 
     fn matching(self, how: &OpenOptions) -> Result<Arena, OpenError> {
@@ -250,6 +257,11 @@ impl Arena {
             (_, Some(f)) if f != self.fairness() => Err(OpenError::FairnessDiffers(self.fairness())),
             _ => Ok(self),
         }
+    }
+
+    /// A number that no other mapping of this process has had.
+    pub(crate) fn serial(&self) -> u64 {
+        self.serial
     }
 
     /// The namespace's limits.

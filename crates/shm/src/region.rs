@@ -12,11 +12,14 @@ use crate::Arena;
 const NEXT: usize = 0;
 /// {thread id | kept 1}. Kept: it is being linked, or its owner keeps it though it is not linked; nobody else may take it. 0: nobody's.
 const OWNER: usize = 1;
+/// [`Arena::serial`] of the arena whose page it shows. Another arena's page is not looked at: its file may have been cut short.
+const ARENA: usize = 2;
 
 /// How many regions are looked at for one whose thread has ended.
 const LOOKED_AT: usize = 64;
 
-/// All regions of the process, so that a thread that ends without a word leaves its region to a later one, of whatever arena.
+/// All regions of the process, so that a thread that ends without a word leaves its region to a later one of the same arena, and one that
+/// unlinks it to any other.
 struct Regions(AtomicU64);
 
 static REGIONS: Regions = Regions(AtomicU64::new(0));
@@ -27,15 +30,18 @@ impl Regions {
     }
 
     /// A region for thread `tid`, kept: of a thread that has ended, or a new one.
-    fn take(&self, tid: u32) -> Result<Region, Errno> {
+    fn take(&self, tid: u32, arena: &Arena) -> Result<Region, Errno> {
         let mut next = self.0.load(Acquire);
         for _ in 0..LOOKED_AT {
             // SAFETY: the list holds addresses of regions that this process, or the one that it was forked from, has reserved.
             let Some(region) = (unsafe { Region::from_address(next) }) else { break };
             let owner = region.notes()[OWNER].load(Acquire);
-            let word = region.word().load(Acquire);
-            let ended = owner == 0 || word & OWNER_DIED != 0 || word & TID_MASK != (owner >> 1) as u32;
-            if owner & 1 == 0 && ended && region.notes()[OWNER].compare_exchange(owner, Self::owner(tid, true), AcqRel, Relaxed).is_ok() {
+            let ended = || {
+                let word = region.word().load(Acquire);
+                word & OWNER_DIED != 0 || word & TID_MASK != (owner >> 1) as u32
+            };
+            let left = owner == 0 || owner & 1 == 0 && region.notes()[ARENA].load(Relaxed) == arena.serial() && ended();
+            if left && region.notes()[OWNER].compare_exchange(owner, Self::owner(tid, true), AcqRel, Relaxed).is_ok() {
                 return Ok(region);
             }
             next = region.notes()[NEXT].load(Relaxed);
@@ -74,10 +80,11 @@ impl ThreadRegion {
         let tid = sys::gettid();
         let region = match self.get() {
             Some(own) => own,
-            None => REGIONS.take(tid)?,
+            None => REGIONS.take(tid, arena)?,
         };
         self.0.store(region.address(), Relaxed);
         region.notes()[OWNER].store(Regions::owner(tid, true), Release);
+        region.notes()[ARENA].store(arena.serial(), Relaxed);
         // SAFETY: the page lies in the arena's shared mapping; the region is this thread's own, so that no other living thread of the
         // process links it.
         let linked = unsafe { region.link(page) }?;

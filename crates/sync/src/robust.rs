@@ -69,10 +69,10 @@ impl Region {
         // SAFETY: the region's first page is mapped and the word lies in it, 4-aligned.
         unsafe { &*(self.0.add(PAGE - WORD_BEFORE_END) as *const AtomicU32) }
     }
-    /// Two words of the private page that are the user's to keep things in.
-    pub fn notes(&self) -> &[crate::atomic::AtomicU64; 2] {
+    /// Words of the private page that are the user's to keep things in.
+    pub fn notes(&self) -> &[crate::atomic::AtomicU64; 3] {
         // SAFETY: the private page is mapped while the region lives; the node takes less than its first 64 bytes.
-        unsafe { &*(self.0.add(PAGE + 64) as *const [crate::atomic::AtomicU64; 2]) }
+        unsafe { &*(self.0.add(PAGE + 64) as *const [crate::atomic::AtomicU64; 3]) }
     }
 
     /// Links `word`, which lies [`WORD_BEFORE_END`] bytes before the end of the page at `page`, into the calling thread's robust list,
