@@ -20,7 +20,6 @@ pub mod engine;
 #[cfg(not(loom))]
 mod eval;
 pub mod fast;
-#[cfg(not(loom))]
 mod grant;
 pub mod id;
 #[cfg(not(loom))]
@@ -50,7 +49,6 @@ mod slots;
 pub mod slotword;
 #[cfg(not(loom))]
 mod slow;
-#[cfg(not(loom))]
 mod step;
 #[cfg(not(loom))]
 mod undo;

@@ -123,10 +123,7 @@ impl Engine {
         if pid != 0 && !sys::thread_exists(pid, pid) {
             let _ = watcher.compare_exchange(pid, 0, AcqRel, Relaxed);
         }
-        self.reap_processes(t, None, false);
-        for op in ops {
-            while self.bury_holders(t, set, op.num, true) {}
-        }
+        self.reap(t, None);
     }
 
     /// For the signal trampoline: see [`Engine::before_handler`].

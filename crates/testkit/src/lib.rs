@@ -6,6 +6,8 @@
 
 mod agent;
 mod backend;
+pub mod image;
+pub mod invariants;
 mod preload;
 mod protocol;
 pub mod random;
@@ -13,6 +15,8 @@ pub mod scenarios;
 #[cfg(target_arch = "x86_64")]
 pub mod step;
 mod sys;
+#[cfg(target_arch = "x86_64")]
+pub mod trace;
 mod worker;
 mod world;
 
