@@ -94,7 +94,7 @@ pub(crate) mod wiped {
     pub(crate) const PROC: usize = 2;
     /// Pid.
     pub(crate) const PID: usize = 3;
-    /// 1 while a thread attaches the process.
+    /// The thread that attaches the process; 0: none.
     pub(crate) const LOCK: usize = 4;
 }
 
@@ -198,7 +198,7 @@ impl Engine {
         self.leave(t);
         // The table grew: perhaps only because nobody has cleared away after the dead.
         if let Ok(true) = r {
-            self.reap_processes(t, None);
+            self.reap_processes(t, None, false);
             self.reap_threads(t);
         }
         r.map(drop)
@@ -215,9 +215,19 @@ impl Engine {
             // A vfork child in its parent's memory: it has no place of its own to keep, and the parent's is not its to use.
             return Err(Errno::ENOSYS);
         }
-        let lock = self.wiped(wiped::LOCK);
-        while lock.compare_exchange(0, 1, Acquire, Relaxed).is_err() {
-            sys::nap(20_000);
+        let (lock, me) = (self.wiped(wiped::LOCK), sys::gettid());
+        while let Err(owner) = lock.compare_exchange(0, me as u64, Acquire, Relaxed) {
+            let owner = owner as u32;
+            if owner == me && self.deferred_hook().is_none() {
+                // A handler in the middle of its own thread's attachment.
+                return Err(Errno::EDEADLK);
+            }
+            // Who attaches may be cancelled at it. What it had done by then is found again below.
+            if owner == me || !sys::thread_exists(pid, owner) {
+                let _ = lock.compare_exchange(owner as u64, 0, AcqRel, Relaxed);
+            } else {
+                sys::nap(20_000);
+            }
         }
         let r = if self.epoch() == 0 { self.attach_process_locked(pid) } else { Ok(()) };
         lock.store(0, Release);

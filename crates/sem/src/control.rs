@@ -246,7 +246,7 @@ impl Engine {
             return Err(Errno::EACCES);
         }
         // Also those who hold nothing: their end moves sem_otime of every set they have a record for.
-        self.reap_processes(t, None);
+        self.reap_processes(t, None, false);
         Ok(self.status(&set))
     }
 
@@ -257,7 +257,7 @@ impl Engine {
             return Err(Errno::EACCES);
         }
         // Also those who hold nothing: their end moves sem_otime of every set they have a record for.
-        self.reap_processes(t, None);
+        self.reap_processes(t, None, false);
         Ok(self.status(&set))
     }
 

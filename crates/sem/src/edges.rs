@@ -104,9 +104,10 @@ pub struct One<'a> {
     pub sleeper: Option<(&'a ThreadCtl, u32)>,
 }
 
-/// Applies a committed step on one cell, under the lock that owns it: adjustment, word, and the sleeper's mark last. Twice does no harm:
-/// final values are stored, and a sleeper that is marked says that all was applied. True: the sleeper is to be woken.
-pub fn apply_one(one: &One<'_>) -> bool {
+/// Applies a committed step on one cell, under the lock that owns it: adjustment, word, the sleeper out of its queue (`unlink`), and its mark
+/// last (NODE-DONE: behind it the node is its thread's again). Twice does no harm: final values are stored, and a sleeper that is marked
+/// says that all was applied. True: the sleeper is to be woken.
+pub fn apply_one(one: &One<'_>, unlink: impl FnOnce()) -> bool {
     if !one.sleeper.is_none_or(|(ctl, seq)| node::is_queued(ctl, seq)) {
         return false;
     }
@@ -114,7 +115,10 @@ pub fn apply_one(one: &One<'_>) -> bool {
         store_adjustment(one.cell, proc, adj, value);
     }
     store_value(one.cell, one.tag, one.fin.value, one.fin.pid);
-    one.sleeper.is_some_and(|(ctl, seq)| node::finish(ctl, seq, Outcome::Done) == Some(true))
+    one.sleeper.is_some_and(|(ctl, seq)| {
+        unlink();
+        node::finish(ctl, seq, Outcome::Done) == Some(true)
+    })
 }
 
 /// Stores value, pid and time of an operation under the lock that owns the cell.

@@ -165,7 +165,7 @@ impl Engine {
     /// Applies now the undo of every process that is gone, and frees its slots; `pid` restricts it to one. For the interposed wait
     /// family and the watcher. Returns how many processes were cleaned up.
     pub fn reap(&self, t: &Thread, pid: Option<u32>) -> usize {
-        self.reap_processes(t, pid)
+        self.reap_processes(t, pid, true)
     }
     /// Applies the calling process's own adjustments now (unshare(CLONE_SYSVSEM)), unless other threads share them: then the kernel only
     /// leaves the list to those, and so does this, but for what the calling thread does later, which joins it again.

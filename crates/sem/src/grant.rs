@@ -6,6 +6,7 @@ use manyway_shm::layout::*;
 use manyway_sync::atomic::Ordering::*;
 use manyway_sync::{clock, futex};
 
+use crate::abi::SemBuf;
 use crate::engine::Engine;
 use crate::eval::Verdict;
 use crate::node::{self, Outcome};
@@ -17,19 +18,42 @@ use crate::word;
 /// How long a barging namespace lets newcomers overtake a sleeper.
 const BARGE_NS: u64 = 1_000_000;
 
+/// The operations of a sleeping call, for when it has been completed: then its node and its page are its thread's again.
+struct CallCopy {
+    ops: [SemBuf; MAX_OPM as usize],
+    n: usize,
+}
+
+impl CallCopy {
+    const fn new() -> CallCopy {
+        CallCopy { ops: [SemBuf { num: 0, op: 0, flg: 0 }; MAX_OPM as usize], n: 0 }
+    }
+    fn copy(&mut self, ops: impl Iterator<Item = SemBuf>) {
+        self.n = 0;
+        for (to, op) in self.ops.iter_mut().zip(ops) {
+            *to = op;
+            self.n += 1;
+        }
+    }
+    fn ops(&self) -> impl Iterator<Item = SemBuf> + Clone {
+        self.ops[..self.n].iter().copied()
+    }
+}
+
 impl Engine {
     /// A sleeper's call ends without effect.
     fn fail<'e>(&'e self, set: &SetRef<'_>, slot: u32, ctl: &'e ThreadCtl, outcome: Outcome, wakes: &mut Wakes<'e>) {
-        if node::finish(ctl, node::seq(ctl.state.load(Relaxed)), outcome) == Some(true) {
-            if ctl.linked.load(Relaxed) == Where::Zero as u32 {
-                if let Some(cell) = set.cell(unpack(ctl.op.load(Relaxed)).num as u32) {
-                    self.bump_epoch(set, cell, wakes);
+        let zero = (ctl.linked.load(Relaxed) == Where::Zero as u32).then(|| unpack(ctl.op.load(Relaxed)).num);
+        if self.end_sleep(set, slot, ctl, node::seq(ctl.state.load(Relaxed)), outcome) == Some(true) {
+            match zero {
+                Some(num) => {
+                    if let Some(cell) = set.cell(num as u32) {
+                        self.bump_epoch(set, cell, wakes);
+                    }
                 }
-            } else {
-                wakes.add(&ctl.state);
+                None => wakes.add(&ctl.state),
             }
         }
-        self.unlink(set, slot, ctl);
     }
 
     fn bump_epoch<'e>(&'e self, set: &SetRef<'_>, cell: &Cell, wakes: &mut Wakes<'e>) {
@@ -48,8 +72,9 @@ impl Engine {
         if !self.context_gone(slot) {
             return false;
         }
-        node::withdraw(ctl, node::seq(ctl.state.load(Relaxed)));
+        // In this order: once it sleeps no more its slot may be somebody else's.
         self.unlink(set, slot, ctl);
+        node::withdraw(ctl, node::seq(ctl.state.load(Relaxed)));
         true
     }
 
@@ -62,11 +87,10 @@ impl Engine {
             }
             // Its pid and time first: a death in between leaves it asleep, to be completed by who recovers.
             self.store_value(set, cell, 0, ctl.pid.load(Relaxed));
-            if let Some(p) = node::finish(ctl, node::seq(ctl.state.load(Relaxed)), Outcome::Done) {
+            if let Some(p) = self.end_sleep(set, slot, ctl, node::seq(ctl.state.load(Relaxed)), Outcome::Done) {
                 any = true;
                 parked |= p;
             }
-            self.unlink(set, slot, ctl);
         }
         if parked {
             self.bump_epoch(set, cell, wakes);
@@ -116,7 +140,6 @@ impl Engine {
                 let fin = self.final_of(set, proc, sleeper.pid.load(Relaxed), op);
                 let seq = node::seq(sleeper.state.load(Relaxed));
                 self.do_one(ctl, set, op.num, fin, proc, Some((s, seq)), wakes);
-                self.unlink(set, s, sleeper);
                 true
             }
         }
@@ -219,9 +242,13 @@ impl Engine {
     }
 
     fn wake_consts<'e>(&'e self, slot: u32, ctl: &ThreadCtl, set: &SetRef<'e>, wakes: &mut Wakes<'e>) {
+        if set.head.consts.head.load(Relaxed) == 0 {
+            return;
+        }
+        let mut call = CallCopy::new();
         for (s, sleeper) in self.walk(&set.head.consts) {
             if !self.skip_dead(set, s, sleeper) {
-                let _ = self.complete_many(slot, ctl, set, s, sleeper, wakes);
+                let _ = self.complete_many(slot, ctl, set, s, sleeper, &mut call, wakes);
             }
         }
     }
@@ -229,6 +256,10 @@ impl Engine {
     /// update_queue over the set's queue: in order of arrival, from the start again after each one that is carried out (check_restart:
     /// while complex operations sleep, any completion may let an earlier one go).
     fn update_queue<'e>(&'e self, slot: u32, ctl: &ThreadCtl, set: &SetRef<'e>, wakes: &mut Wakes<'e>) {
+        if set.head.alter.head.load(Relaxed) == 0 {
+            return;
+        }
+        let mut call = CallCopy::new();
         'again: loop {
             for (s, sleeper) in self.walk(&set.head.alter) {
                 if self.skip_dead(set, s, sleeper) {
@@ -243,9 +274,9 @@ impl Engine {
                     }
                     done
                 } else {
-                    let done = self.complete_many(slot, ctl, set, s, sleeper, wakes);
+                    let done = self.complete_many(slot, ctl, set, s, sleeper, &mut call, wakes);
                     if done {
-                        self.wake_zeros(slot, ctl, set, self.node_ops(s, sleeper).map(|o| o.num), wakes);
+                        self.wake_zeros(slot, ctl, set, call.ops().map(|o| o.num), wakes);
                     }
                     done
                 };
@@ -257,7 +288,8 @@ impl Engine {
         }
     }
 
-    /// Evaluates a complex sleeper and carries its operations out if they all can. True: they were.
+    /// Evaluates a complex sleeper and carries its operations out if they all can. True: they were; `call` has them.
+    #[expect(clippy::too_many_arguments, reason = "a step is all of these")]
     fn complete_many<'e>(
         &'e self,
         slot: u32,
@@ -265,11 +297,11 @@ impl Engine {
         set: &SetRef<'e>,
         s: u32,
         sleeper: &'e ThreadCtl,
+        call: &mut CallCopy,
         wakes: &mut Wakes<'e>,
     ) -> bool {
         let proc = sleeper.proc.load(Relaxed).wrapping_sub(1);
-        let ops = self.node_ops(s, sleeper);
-        match self.evaluate(set, proc, ops.clone()) {
+        match self.evaluate(set, proc, self.node_ops(s, sleeper)) {
             Verdict::Blocks(i) => {
                 sleeper.blocker.store(i, Relaxed);
                 false
@@ -280,8 +312,8 @@ impl Engine {
             }
             Verdict::Proceeds => {
                 let seq = node::seq(sleeper.state.load(Relaxed));
-                self.do_many(slot, ctl, set, proc, sleeper.pid.load(Relaxed), ops, Some((s, seq)), wakes);
-                self.unlink(set, s, sleeper);
+                call.copy(self.node_ops(s, sleeper));
+                self.do_many(slot, ctl, set, proc, sleeper.pid.load(Relaxed), call.ops(), Some((s, seq)), wakes);
                 true
             }
         }
@@ -291,13 +323,15 @@ impl Engine {
     /// have left half-changed.
     pub(crate) fn end_all<'e>(&'e self, set: &SetRef<'e>, search: bool, wakes: &mut Wakes<'e>) {
         let mut end = |slot: u32, ctl: &'e ThreadCtl, seq: u32, linked: bool| {
-            if node::finish(ctl, seq, Outcome::Removed) == Some(true) {
-                wakes.add(&ctl.state);
-            }
-            if linked {
-                self.unlink(set, slot, ctl);
+            // (Links that a death has left half-changed are not followed; who ends a sleep may be anywhere the moment after.)
+            let parked = if linked {
+                self.end_sleep(set, slot, ctl, seq, Outcome::Removed)
             } else {
                 ctl.linked.store(0, Relaxed);
+                node::finish(ctl, seq, Outcome::Removed)
+            };
+            if parked == Some(true) {
+                wakes.add(&ctl.state);
             }
         };
         if search {

@@ -20,6 +20,7 @@ pub mod engine;
 #[cfg(not(loom))]
 mod eval;
 pub mod fast;
+#[cfg(not(loom))]
 mod grant;
 pub mod id;
 #[cfg(not(loom))]
@@ -49,6 +50,7 @@ mod slots;
 pub mod slotword;
 #[cfg(not(loom))]
 mod slow;
+#[cfg(not(loom))]
 mod step;
 #[cfg(not(loom))]
 mod undo;

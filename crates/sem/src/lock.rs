@@ -18,8 +18,8 @@ struct Patience {
     rounds: u32,
 }
 
-/// Spins before the first look at the owner.
-const SPINS: u32 = 128;
+/// Spins before the first look at the owner. (Each is a step of shuttle's schedule.)
+const SPINS: u32 = if cfg!(shuttle) { 2 } else { 128 };
 /// Naps before a look at the owner's process (a system call or two): the kernel's mark is there much earlier, if it comes.
 const NAPS_BEFORE_DOUBT: u32 = 16;
 /// Naps after which an owner that is nobody (no slot in use has this number) is taken for damage: about 50 ms. In good order a slot is

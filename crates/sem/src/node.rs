@@ -8,6 +8,9 @@
 //! | Queued, PARKED or not | Idle (same s) | its thread (signal, timeout), or who buries it | the lock |
 //! | Queued + PARKED | Queued | a nudge (barging) | the lock: CAS |
 //!
+//! From the publication to the end of its sleep the node belongs to the lock of its queue, from then on to its thread, which may be in
+//! another sleep a moment later: who ends a sleep takes the node out of its queue *before* the mark, and reads nothing of it behind.
+//!
 //! The sequence never goes back, also when the slot is recycled: a step that names an older sleep finds another number.
 
 use manyway_shm::layout::ThreadCtl;

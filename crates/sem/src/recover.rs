@@ -319,8 +319,9 @@ impl Engine {
         false
     }
 
-    /// Recovers every process that is gone, or the one with this pid. Returns how many.
-    pub(crate) fn reap_processes(&self, t: &Thread, pid: Option<u32>) -> usize {
+    /// Recovers every process that is gone, or the one with this pid. Returns how many. Without `ask` only those are found whose thread was
+    /// marked: two loads tell of the others that they live, unless the mark is missing (the out-of-memory reaper may take the list away).
+    pub(crate) fn reap_processes(&self, t: &Thread, pid: Option<u32>, ask: bool) -> usize {
         let mut n = 0;
         for proc in 0..self.procs_high() {
             let Some(p) = self.proc_slot(proc) else { continue };
@@ -328,8 +329,7 @@ impl Engine {
             if w.state() == SlotState::Free || pid.is_some_and(|want| want != w.by()) {
                 continue;
             }
-            // A pid in hand was reported dead, or is suspected: ask. Else two loads tell of most that they live.
-            if (pid.is_some() || self.process_suspect(proc)) && self.process_gone(proc) {
+            if (ask || self.process_suspect(proc)) && self.process_gone(proc) {
                 // Of one that was reported dead the undo is to be seen by the next call: wait for who is on it.
                 n += if pid.is_some() { self.see_recovered(t, proc) } else { self.recover_process(t, proc) } as usize;
             }

@@ -123,7 +123,10 @@ impl Engine {
         if pid != 0 && !sys::thread_exists(pid, pid) {
             let _ = watcher.compare_exchange(pid, 0, AcqRel, Relaxed);
         }
-        self.reap(t, None);
+        self.reap_processes(t, None, false);
+        for op in ops {
+            while self.bury_holders(t, set, op.num, true) {}
+        }
     }
 
     /// For the signal trampoline: see [`Engine::before_handler`].

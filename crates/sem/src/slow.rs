@@ -237,7 +237,6 @@ impl Engine {
             if node::is_queued(me.ctl, seq) && self.evaluate(set, me.proc, [op].into_iter()) == Verdict::Proceeds {
                 let fin = self.final_of(set, me.proc, me.pid, op);
                 self.do_one(me.ctl, set, op.num, fin, me.proc, Some((me.slot, seq)), &mut wakes);
-                self.unlink(set, me.slot, me.ctl);
             }
             // Whoever comes next may fit what is left.
             self.scan_cell(me.ctl, set, cell, true, &mut wakes);

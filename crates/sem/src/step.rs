@@ -55,16 +55,21 @@ impl Engine {
         match edges::committed(ctl) {
             Step::None => return,
             Step::One { num, sleeper } => {
-                let sleeper = sleeper.map(|(slot, seq)| (self.ctl(slot), seq));
+                let found = sleeper.map(|(slot, seq)| (self.ctl(slot), seq));
                 if let Some(cell) = set.cell(num as u32)
-                    && sleeper.is_none_or(|(c, _)| c.is_some())
+                    && found.is_none_or(|(c, _)| c.is_some())
                 {
                     let proc = ctl.target.load(Relaxed).wrapping_sub(1);
                     let adj = fin.adj.and_then(|_| self.record(proc, set.index, set.tag)).and_then(|r| self.adj(r, num));
-                    let sleeper = sleeper.and_then(|(c, seq)| c.map(|c| (c, seq)));
-                    let one = edges::One { cell, tag: set.tag, fin, adj: adj.map(|a| (proc, a)), sleeper };
-                    if edges::apply_one(&one)
-                        && let Some((c, _)) = sleeper
+                    let found = found.and_then(|(c, seq)| c.map(|c| (c, seq)));
+                    let one = edges::One { cell, tag: set.tag, fin, adj: adj.map(|a| (proc, a)), sleeper: found };
+                    let unlink = || {
+                        if let (Some((slot, _)), Some((c, _))) = (sleeper, found) {
+                            self.unlink(set, slot, c);
+                        }
+                    };
+                    if edges::apply_one(&one, unlink)
+                        && let Some((c, _)) = found
                     {
                         wakes.add(&c.state);
                     }
@@ -87,10 +92,16 @@ impl Engine {
         sleeper.is_none_or(|(slot, seq)| self.ctl(slot).is_some_and(|c| node::is_queued(c, seq)))
     }
 
-    fn mark_done<'e>(&'e self, sleeper: Option<(u32, u32)>, wakes: &mut Wakes<'e>) {
+    /// Ends a sleep: out of its queue, then the mark, behind which the node is its thread's again (NODE-DONE). True: it had parked.
+    pub(crate) fn end_sleep(&self, set: &SetRef<'_>, slot: u32, ctl: &ThreadCtl, seq: u32, outcome: Outcome) -> Option<bool> {
+        self.unlink(set, slot, ctl);
+        node::finish(ctl, seq, outcome)
+    }
+
+    fn mark_done<'e>(&'e self, set: &SetRef<'_>, sleeper: Option<(u32, u32)>, wakes: &mut Wakes<'e>) {
         if let Some((slot, seq)) = sleeper
             && let Some(ctl) = self.ctl(slot)
-            && node::finish(ctl, seq, Outcome::Done) == Some(true)
+            && self.end_sleep(set, slot, ctl, seq, Outcome::Done) == Some(true)
         {
             wakes.add(&ctl.state);
         }
@@ -148,7 +159,7 @@ impl Engine {
                     self.apply_staged(stamp, target, pid, set, num, cell);
                 }
             }
-            self.mark_done(sleeper, wakes);
+            self.mark_done(set, sleeper, wakes);
         }
         commit(&ctl.step, 0);
         // A stamp comes again after 65,536 steps of this slot; what is staged must not outlive that.
@@ -162,7 +173,7 @@ impl Engine {
         }
     }
 
-    /// Operations on several cells as one committed step.
+    /// Operations on several cells as one committed step. `ops` is not the sleeper's own copy, which is gone with its mark.
     #[expect(clippy::too_many_arguments, reason = "a step is all of these")]
     pub(crate) fn do_many<'e>(
         &'e self,

@@ -180,21 +180,23 @@ impl Engine {
     }
 
     /// Looks at the holders of a semaphore and applies the undo of one that is gone. True: there was one; look at the semaphore again.
+    /// With `ask`, asks also after those who seem to live: a mark may be missing (see [`Engine::context_gone_for_certain`]).
     /// Called without any lock.
-    pub(crate) fn bury_holders(&self, t: &crate::attach::Thread, set: &SetRef<'_>, num: u16) -> bool {
+    pub(crate) fn bury_holders(&self, t: &crate::attach::Thread, set: &SetRef<'_>, num: u16, ask: bool) -> bool {
         let Some(cell) = set.cell(num as u32) else { return false };
         let h = cell.holders.load(Acquire);
         if h == 0 {
             return false;
         }
-        if let Some(only) = holders::only(h)
+        if !ask
+            && let Some(only) = holders::only(h)
             && !self.process_suspect(only)
         {
             return false;
         }
         let mut gone = None;
         self.each_holder(set, num, |proc, _| {
-            if gone.is_none() && self.process_suspect(proc) && self.process_gone(proc) {
+            if gone.is_none() && (ask || self.process_suspect(proc)) && self.process_gone(proc) {
                 gone = Some(proc);
             }
         });
@@ -205,7 +207,7 @@ impl Engine {
     pub(crate) fn bury_all(&self, t: &crate::attach::Thread, set: &SetRef<'_>, nums: impl Iterator<Item = u16>) -> bool {
         let mut any = false;
         for num in nums {
-            while self.bury_holders(t, set, num) {
+            while self.bury_holders(t, set, num, false) {
                 any = true;
             }
         }

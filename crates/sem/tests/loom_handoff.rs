@@ -194,7 +194,8 @@ fn apply(w: &World, by: u32) {
     if let Step::One { num: 0, sleeper } = edges::committed(ctl) {
         let sleeper = sleeper.map(|(slot, seq)| (&w.slots[slot as usize].ctl, seq));
         let fin = Fin::parse(ctl.fin.load(Relaxed));
-        edges::apply_one(&One { cell: &w.cells[0], tag: TAG, fin, adj: Some((PROC, &w.adj)), sleeper });
+        let one = One { cell: &w.cells[0], tag: TAG, fin, adj: Some((PROC, &w.adj)), sleeper };
+        edges::apply_one(&one, || w.cells[0].alter.head.store(0, Relaxed));
         edges::commit(&ctl.step, 0);
     }
 }

@@ -10,6 +10,7 @@ pub mod alloc;
 pub mod arena;
 pub mod layout;
 #[cfg(not(loom))]
+#[cfg_attr(shuttle, path = "region_sim.rs")]
 pub mod region;
 
 #[cfg(not(loom))]

@@ -49,6 +49,10 @@ pub fn realtime_secs() -> u64 {
         // A model must take the same way each time.
         return 1;
     }
+    #[cfg(shuttle)]
+    if let Some(now) = crate::sim::now() {
+        return now / 1_000_000_000;
+    }
     match weak!("time", unsafe extern "C" fn(*mut i64) -> i64) {
         // SAFETY: a null argument is allowed by time(2).
         Some(f) => unsafe { f(core::ptr::null_mut()) as u64 },
@@ -64,6 +68,10 @@ fn realtime_secs_slow() -> u64 {
 
 /// Nanoseconds of CLOCK_MONOTONIC.
 pub fn monotonic_ns() -> u64 {
+    #[cfg(shuttle)]
+    if let Some(now) = crate::sim::now() {
+        return now;
+    }
     let [s, ns] = gettime(CLOCK_MONOTONIC);
     s as u64 * 1_000_000_000 + ns as u64
 }

@@ -58,6 +58,10 @@ fn pidfs_inode(fd: &sys::Fd) -> u64 {
 impl Identity {
     /// The identity of a process that runs now.
     pub fn of(pid: u32) -> Identity {
+        #[cfg(shuttle)]
+        if let Some(inode) = crate::sim::inode_of(pid) {
+            return Identity { inode, start: 0 };
+        }
         let inode = sys::pidfd_open(pid).map_or(0, |fd| pidfs_inode(&fd));
         // The start time costs an open, a read and a close: only where pidfs does not answer.
         let start = if inode == 0 { proc_stat(pid).map_or(0, |s| s.0) } else { 0 };
@@ -67,6 +71,10 @@ impl Identity {
     /// True when the process `pid` of this identity has ended (all its threads have; a zombie has ended, a zombie *leader* of living
     /// threads has not). False when that cannot be found out.
     pub fn is_gone(self, pid: u32) -> bool {
+        #[cfg(shuttle)]
+        if crate::sim::is_running() {
+            return crate::sim::is_gone(pid, self.inode);
+        }
         match sys::pidfd_open(pid) {
             Err(Errno::ESRCH) => true,
             // EINVAL: the number is a thread's now, no process's.

@@ -13,6 +13,8 @@ pub mod memory;
 #[cfg(loom)]
 pub mod model;
 pub mod robust;
+#[cfg(shuttle)]
+pub mod sim;
 pub mod sys;
 
 pub use errno::Errno;

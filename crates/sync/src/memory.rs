@@ -29,6 +29,8 @@ fn map(len: usize, flags: i32, fd: i32) -> Result<*mut u8, Errno> {
 pub fn map_shared(fd: &Fd, len: usize) -> Result<*mut u8, Errno> {
     let p = map(len, MAP_SHARED | MAP_NORESERVE, fd.raw())?;
     advise(p, len, MADV_DONTDUMP)?;
+    #[cfg(shuttle)]
+    crate::sim::mapped(p as usize, len);
     Ok(p)
 }
 /// Maps `len` bytes of private zeroed memory.
@@ -56,6 +58,8 @@ pub unsafe fn remap_larger(old: *mut u8, len: usize) -> Result<*mut u8, Errno> {
     // SAFETY: by the caller; the old mapping stays.
     let p = unsafe { syscall!(Sysno::mremap, old, 0, len, MREMAP_MAYMOVE) }.map(|p| p as *mut u8).map_err(|e| Errno(e.into_raw()))?;
     advise(p, len, MADV_DONTDUMP)?;
+    #[cfg(shuttle)]
+    crate::sim::mapped(p as usize, len);
     Ok(p)
 }
 
@@ -85,6 +89,8 @@ pub unsafe fn clear_page(to: *mut u8) -> Result<(), Errno> {
 /// # Safety
 /// Nothing refers to it any more.
 pub unsafe fn unmap(p: *mut u8, len: usize) {
+    #[cfg(shuttle)]
+    crate::sim::unmapped(p as usize);
     // SAFETY: by the caller.
     let _ = unsafe { syscall!(Sysno::munmap, p, len) };
 }
@@ -113,6 +119,13 @@ pub unsafe fn release(p: *mut u8, len: usize) {
     let _ = advise(p, len, MADV_REMOVE);
 }
 
+// loom's atomics cannot lie in a page.
+#[cfg(loom)]
+use core::sync::atomic::AtomicU64 as Word;
+
+#[cfg(not(loom))]
+use crate::atomic::AtomicU64 as Word;
+
 /// A private page of words that a fork child finds zeroed.
 #[derive(Debug)]
 pub struct WipedPage(*mut u8);
@@ -129,9 +142,9 @@ impl WipedPage {
     }
     /// Its first words.
     #[inline]
-    pub fn words(&self) -> &[core::sync::atomic::AtomicU64; 8] {
+    pub fn words(&self) -> &[Word; 8] {
         // SAFETY: a page of this process, mapped while `self` lives, larger than 64 bytes and aligned.
-        unsafe { &*(self.0 as *const [core::sync::atomic::AtomicU64; 8]) }
+        unsafe { &*(self.0 as *const [Word; 8]) }
     }
 }
 

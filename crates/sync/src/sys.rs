@@ -170,14 +170,26 @@ pub fn read_numbers<const N: usize>(path: &CStr) -> Result<[u64; N], Errno> {
 
 /// getpid(2).
 pub fn getpid() -> u32 {
+    #[cfg(shuttle)]
+    if let Some((pid, _)) = crate::sim::who() {
+        return pid;
+    }
     call!(Sysno::getpid).unwrap_or(0) as u32
 }
 /// gettid(2).
 pub fn gettid() -> u32 {
+    #[cfg(shuttle)]
+    if let Some((_, tid)) = crate::sim::who() {
+        return tid;
+    }
     call!(Sysno::gettid).unwrap_or(0) as u32
 }
 /// True unless the calling process is known to have one thread only.
 pub fn has_threads() -> bool {
+    #[cfg(shuttle)]
+    if crate::sim::is_running() {
+        return crate::sim::has_threads();
+    }
     stat(c"/proc/self/task").map_or(true, |s| s.links != 3)
 }
 /// geteuid(2).
@@ -218,12 +230,20 @@ pub fn has_capability(cap: u32) -> bool {
 
 /// Sleeps about so long; a signal may end it early.
 pub fn nap(ns: u64) {
+    #[cfg(shuttle)]
+    if crate::sim::is_running() {
+        return crate::sim::nap(ns);
+    }
     let ts = [(ns / 1_000_000_000) as i64, (ns % 1_000_000_000) as i64];
     let _ = call!(Sysno::nanosleep, ts.as_ptr(), 0);
 }
 
 /// True when the thread exists (signal 0 is only asked about, never sent).
 pub fn thread_exists(pid: u32, tid: u32) -> bool {
+    #[cfg(shuttle)]
+    if crate::sim::is_running() {
+        return crate::sim::thread_exists(pid, tid);
+    }
     !matches!(call!(Sysno::tgkill, pid, tid, 0), Err(Errno::ESRCH))
 }
 
