@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use manyway_sem::{Errno, Fairness, Limits, OpenError};
+use manyway_sem::{Errno, Fairness, Limits, OpenError, Share};
 
 use crate::exit::Failure;
 
@@ -17,7 +17,7 @@ pub fn open_error(dir: &Path, error: &OpenError) -> Failure {
             format!("no access to the namespace in {place} ({call})"),
             "A namespace is its owner's alone: become that user, or choose another with --dir or --ns.",
         ),
-        OpenError::Os(call, Errno::ENOSPC | Errno::ENOMEM) => (
+        OpenError::Os(call, Errno::ENOSPC | Errno::ENOMEM | Errno::EDQUOT) => (
             format!("no room for the namespace in {place} ({call})"),
             "Free space on that file system, or choose a directory on another one with --dir.",
         ),
@@ -28,6 +28,10 @@ pub fn open_error(dir: &Path, error: &OpenError) -> Failure {
         OpenError::Os(call, error) => (
             format!("cannot open the namespace in {place}: {call}: {error}"),
             "Choose a directory with --dir on a file system that can map shared memory; /dev/shm is a good place.",
+        ),
+        OpenError::Foreign { what, owner } => (
+            format!("{place} cannot be trusted: the {what} belongs to user {owner}"),
+            "A namespace must be yours or root's; one that somebody shares with you is named --ns OWNER/NAME.",
         ),
         OpenError::Untrusted(why) => (
             format!("{place} cannot be trusted: {why}"),
@@ -44,6 +48,14 @@ pub fn open_error(dir: &Path, error: &OpenError) -> Failure {
         OpenError::OtherPidNamespace => (
             format!("the namespace in {place} belongs to another PID namespace (another container)"),
             "Process numbers would mean other processes here: choose another namespace with --dir or --ns.",
+        ),
+        OpenError::OtherUserNamespace => (
+            format!("the namespace in {place} belongs to another user namespace (another container)"),
+            "User numbers would mean other users here: choose another namespace with --dir or --ns.",
+        ),
+        OpenError::SharingDiffers(has) => (
+            format!("the namespace in {place} exists and is shared with {}", share(has)),
+            "Leave --share away to use it as it is, or change it with `manyway ns set --share`.",
         ),
         OpenError::LimitsDiffer(has) => (
             format!("the namespace in {place} exists and has the limits {}", limits(has)),
@@ -86,5 +98,14 @@ fn fairness(fairness: Fairness) -> &'static str {
     match fairness {
         Fairness::Strict => "strict",
         Fairness::Barging => "barging",
+    }
+}
+
+/// With whom a namespace is shared.
+pub fn share(share: Share) -> String {
+    match share {
+        Share::Nobody => "nobody".into(),
+        Share::Group(gid) => format!("group {gid}"),
+        Share::All => "all".into(),
     }
 }

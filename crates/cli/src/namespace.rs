@@ -193,7 +193,7 @@ pub fn open(dir: &Path, how: &OpenOptions) -> Result<Engine> {
 }
 
 /// How queries open a namespace: as it is.
-pub const AS_IT_IS: OpenOptions = OpenOptions { create: false, limits: None, fairness: None };
+pub const AS_IT_IS: OpenOptions = OpenOptions::FIND;
 
 #[cfg(test)]
 mod tests {

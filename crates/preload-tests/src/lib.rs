@@ -103,8 +103,7 @@ pub fn run(on: On, program: &Path, args: &[&str]) -> String {
     command.args(args);
     if on == On::Manyway {
         let name = CString::new(dir.path().as_os_str().as_bytes()).expect("no zero in a path");
-        let how = OpenOptions { create: true, limits: None, fairness: None };
-        Engine::open(&name, &how).expect("a new namespace");
+        Engine::open(&name, &OpenOptions::CREATE).expect("a new namespace");
         command.env("LD_PRELOAD", library()).env("MANYWAY_DIR", dir.path());
     }
     run_command(&mut command)

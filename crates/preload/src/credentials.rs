@@ -1,5 +1,8 @@
 //! Functions that change what a permission check looks at: the engine asks again at the next call.
 //!
+//! The C library changes all threads where POSIX says so; setfsuid, setfsgid and capset, and every system call that a program makes by
+//! its number (`syscall`), change the calling thread alone.
+//!
 //! prctl is not among them: nothing that it sets takes part in a permission check before one of these calls or an execve.
 
 use core::ffi::c_int;
@@ -42,11 +45,11 @@ call_then! {
 }
 call_then! {
     /// setfsuid(2).
-    setfsuid, Real::Setfsuid as usize, changed
+    setfsuid, Real::Setfsuid as usize, thread_changed
 }
 call_then! {
     /// setfsgid(2).
-    setfsgid, Real::Setfsgid as usize, changed
+    setfsgid, Real::Setfsgid as usize, group_changed
 }
 call_then! {
     /// setgroups(2).
@@ -58,7 +61,7 @@ call_then! {
 }
 call_then! {
     /// capset(2).
-    capset, Real::Capset as usize, changed
+    capset, Real::Capset as usize, thread_changed
 }
 call_then! {
     /// setns(2): who enters a user namespace has all capabilities there.
@@ -69,5 +72,19 @@ call_then! {
 pub(crate) extern "C" fn changed(_: c_int, _: usize, _: usize, _: usize) {
     if let Some(e) = start::opened() {
         e.forget_credentials();
+    }
+}
+
+/// After one that changes the calling thread.
+pub(crate) extern "C" fn thread_changed(_: c_int, _: usize, _: usize, _: usize) {
+    if let Some(e) = start::opened() {
+        e.forget_credentials_of_thread();
+    }
+}
+
+/// After setfsgid.
+pub(crate) extern "C" fn group_changed(_: c_int, _: usize, _: usize, _: usize) {
+    if let Some(e) = start::opened() {
+        e.forget_group_of_thread();
     }
 }

@@ -18,6 +18,8 @@ use crate::{errno, scratch, start};
 
 const PRELOAD: &[u8] = b"LD_PRELOAD=";
 const DIR: &[u8] = b"MANYWAY_DIR=";
+/// Goes with the directory, when that is another user's.
+const OWNER: &[u8] = b"MANYWAY_OWNER=";
 /// How the file name of every library of this kind begins.
 const OURS: &[u8] = b"libmanyway";
 /// The longest of either variable that is handed on.
@@ -31,24 +33,27 @@ unsafe impl Plain for Text {}
 // SAFETY: an integer.
 unsafe impl Plain for u8 {}
 
-/// The two variables as they were when the program started: it may write over its own environment.
+/// The variables as they were when the program started: it may write over its own environment.
 struct Start {
     dir: UnsafeCell<[u8; LONGEST]>,
+    /// Room for a number of 32 bits; empty when there is none.
+    owner: UnsafeCell<[u8; 32]>,
     preload: UnsafeCell<[u8; LONGEST]>,
 }
 
 // SAFETY: written once, by the constructor, before the program has threads; constant since.
 unsafe impl Sync for Start {}
 
-static START: Start = Start { dir: UnsafeCell::new([0; LONGEST]), preload: UnsafeCell::new([0; LONGEST]) };
+static START: Start = Start { dir: UnsafeCell::new([0; LONGEST]), owner: UnsafeCell::new([0; 32]), preload: UnsafeCell::new([0; LONGEST]) };
 
-/// Keeps the two variables of the environment that the program was started with.
+/// Keeps the variables of the environment that the program was started with. The caller has made sure that the environment is not an
+/// attacker's: a set-user-id program hands on none of it.
 ///
 /// # Safety
 /// As for [`start::variable`]; and only the constructor may call it.
 pub(crate) unsafe fn keep(env: *const Text) {
     // SAFETY: the caller's promise.
-    let (dir, list) = unsafe { (start::variable(env, DIR), start::variable(env, PRELOAD)) };
+    let (dir, owner, list) = unsafe { (start::variable(env, DIR), start::variable(env, OWNER), start::variable(env, PRELOAD)) };
     let (Some(dir), Some(ours)) = (dir, list.and_then(|l| ours(l.to_bytes()))) else { return };
     if dir.is_empty() || DIR.len() + dir.count_bytes() >= LONGEST || PRELOAD.len() + ours.len() >= LONGEST {
         return;
@@ -56,6 +61,9 @@ pub(crate) unsafe fn keep(env: *const Text) {
     // SAFETY: see `Start`; the last byte stays 0.
     unsafe {
         write(&mut *START.dir.get(), &[DIR, dir.to_bytes()]);
+        if let Some(owner) = owner.filter(|owner| OWNER.len() + owner.count_bytes() < 32) {
+            write(&mut *START.owner.get(), &[OWNER, owner.to_bytes()]);
+        }
         write(&mut *START.preload.get(), &[PRELOAD, ours]);
     }
 }
@@ -77,7 +85,7 @@ fn ours(list: &[u8]) -> Option<&[u8]> {
 /// Calls `exec` with the environment `env` and what is missing in it. Without memory for that it is not called.
 fn complete(env: *const Text, exec: impl FnOnce(*const Text) -> c_int) -> Result<c_int, Errno> {
     // SAFETY: see `Start`.
-    let (dir, preload) = unsafe { (&*START.dir.get(), &*START.preload.get()) };
+    let (dir, owner, preload) = unsafe { (&*START.dir.get(), &*START.owner.get(), &*START.preload.get()) };
     // SAFETY: the program's environment, which exec would read just the same.
     let (has_dir, list) = unsafe { (start::variable(env, DIR), start::variable(env, PRELOAD)) };
     let other = list.filter(|l| ours(l.to_bytes()).is_none());
@@ -91,7 +99,7 @@ fn complete(env: *const Text, exec: impl FnOnce(*const Text) -> c_int) -> Result
         if let Some(l) = other {
             write(text, &[terminated(preload), b":", l.to_bytes()]);
         }
-        scratch::with(n + 3, |all: &mut [Text]| {
+        scratch::with(n + 4, |all: &mut [Text]| {
             let mut len = 0;
             let mut add = |entry: Text| {
                 all[len] = entry;
@@ -107,6 +115,9 @@ fn complete(env: *const Text, exec: impl FnOnce(*const Text) -> c_int) -> Result
             }
             if has_dir.is_none() {
                 add(dir.as_ptr().cast());
+                if owner[0] != 0 {
+                    add(owner.as_ptr().cast());
+                }
             }
             match (list, other) {
                 (_, Some(_)) => add(text.as_ptr().cast()),

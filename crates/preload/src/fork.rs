@@ -4,7 +4,7 @@ use core::ffi::c_int;
 
 use crate::arch::{call_then, jump_after};
 use crate::real::Real;
-use crate::{credentials, start, tls};
+use crate::{start, tls};
 
 jump_after! {
     /// vfork(2). The child borrows its parent's memory and stack, so that the real one must return to the caller itself.
@@ -33,6 +33,6 @@ pub(crate) extern "C" fn unshared(result: c_int, flags: usize, _: usize, _: usiz
             e.apply_own_undo(&tls::block().thread);
         }
         // A new user namespace brings all capabilities in it, and none outside.
-        credentials::changed(result, 0, 0, 0);
+        e.forget_capabilities();
     }
 }

@@ -65,7 +65,7 @@ pub(crate) fn opened() -> Option<&'static Engine> {
 #[cold]
 #[inline(never)]
 fn late() -> Result<&'static Engine, Errno> {
-    open(environment());
+    open(trusted(environment()));
     while NAMESPACE.state.load(Ordering::Acquire) == BUSY {
         manyway_sync::sys::nap(100_000);
     }
@@ -75,6 +75,9 @@ fn late() -> Result<&'static Engine, Errno> {
     if NAMESPACE.said.swap(1, Ordering::Relaxed) == 0 {
         // SAFETY: the state is FAILED: written before, constant since.
         match unsafe { &*NAMESPACE.why.get() } {
+            (None, _) if manyway_sync::sys::is_secure_execution() => {
+                say(format_args!("a set-user-id or otherwise privileged program does not listen to MANYWAY_DIR, so it has no namespace"));
+            }
             (None, _) => say(format_args!("MANYWAY_DIR is not set, so there is no namespace; start the program with `manyway run`")),
             (Some(e), dir) => {
                 let dir = CStr::from_bytes_until_nul(dir).ok().and_then(|d| d.to_str().ok()).unwrap_or("?");
@@ -91,8 +94,8 @@ extern "C" fn constructor(argc: c_int, argv: *const *const c_char, envp: *const 
     statics::find();
     // What musl leaves in the registers will hardly look like this.
     let passed = argc > 0 && argc as usize * 8 + 8 == (envp as usize).wrapping_sub(argv as usize);
-    let env = if passed { envp } else { environment() };
-    // SAFETY: the program's environment; nothing else runs yet.
+    let env = trusted(if passed { envp } else { environment() });
+    // SAFETY: the program's environment, or null; nothing else runs yet.
     unsafe { exec::keep(env) };
     open(env);
 }
@@ -100,6 +103,12 @@ extern "C" fn constructor(argc: c_int, argv: *const *const c_char, envp: *const 
 #[used]
 #[unsafe(link_section = ".init_array")]
 static CONSTRUCTOR: extern "C" fn(c_int, *const *const c_char, *const *const c_char) = constructor;
+
+/// The environment, or none: whoever starts a set-user-id program chooses its environment, which must lead neither that program nor those
+/// that it starts into a namespace of his.
+fn trusted(env: *const *const c_char) -> *const *const c_char {
+    if manyway_sync::sys::is_secure_execution() { core::ptr::null() } else { env }
+}
 
 /// The C library's `environ`.
 pub(crate) fn environment() -> *const *const c_char {
@@ -118,7 +127,9 @@ fn open(env: *const *const c_char) {
     }
     // SAFETY: an environment, or null.
     let dir = unsafe { variable(env, b"MANYWAY_DIR=") };
-    let how = OpenOptions { create: false, limits: None, fairness: None };
+    // SAFETY: as above.
+    let owner = unsafe { variable(env, b"MANYWAY_OWNER=") }.and_then(|uid| uid.to_str().ok()?.parse().ok());
+    let how = OpenOptions { owner, ..OpenOptions::FIND };
     let state = match dir.map(|dir| Engine::open(dir, &how)) {
         Some(Ok(mut e)) => {
             e.set_deferred_hook(trampoline::deferred);

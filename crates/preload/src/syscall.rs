@@ -74,7 +74,8 @@ pub(crate) extern "C" fn intercepted(number: c_int, a: usize, b: usize, c: usize
         #[cfg(target_arch = "x86_64")]
         Sysno::open => return procfs::opened(result as c_int, a as _, b, c).into(),
         Sysno::openat => return procfs::opened_at(result as c_int, a, b as _, c).into(),
-        _ => credentials::changed(result as c_int, a, b, c),
+        Sysno::setfsgid => credentials::group_changed(result as c_int, a, b, c),
+        _ => credentials::thread_changed(result as c_int, a, b, c),
     }
     result
 }

@@ -2,6 +2,7 @@
 
 use manyway_shm::layout::*;
 use manyway_sync::atomic::Ordering::*;
+use manyway_sync::idmap::Kind::{Group, User};
 use manyway_sync::{Errno, clock};
 
 use crate::abi::*;
@@ -228,10 +229,10 @@ impl Engine {
         SetStat {
             id: set.id(),
             key: h.key.load(Relaxed) as i32,
-            uid: h.uid.load(Relaxed),
-            gid: h.gid.load(Relaxed),
-            cuid: h.cuid.load(Relaxed),
-            cgid: h.cgid.load(Relaxed),
+            uid: self.shown(User, h.uid.load(Relaxed)),
+            gid: self.shown(Group, h.gid.load(Relaxed)),
+            cuid: self.shown(User, h.cuid.load(Relaxed)),
+            cgid: self.shown(Group, h.cgid.load(Relaxed)),
             mode: h.mode.load(Relaxed),
             seq: h.seq.load(Relaxed),
             nsems: set.nsems,
@@ -266,9 +267,7 @@ impl Engine {
         if !self.owns(&set) {
             return Err(Errno::EPERM);
         }
-        if uid == u32::MAX || gid == u32::MAX {
-            return Err(Errno::EINVAL);
-        }
+        let (uid, gid) = self.asked(uid, gid).ok_or(Errno::EINVAL)?;
         self.with_cells(t, &set, [], |_, _| {
             let h = set.head;
             h.uid.store(uid, Relaxed);

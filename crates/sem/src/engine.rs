@@ -3,7 +3,7 @@
 use core::ffi::CStr;
 
 use manyway_shm::Arena;
-pub use manyway_shm::{Fairness, Limits, OpenError, OpenOptions};
+pub use manyway_shm::{Fairness, Limits, OpenError, OpenOptions, Share};
 use manyway_sync::atomic::{AtomicU32, AtomicU64, Ordering::*, fence};
 use manyway_sync::memory::WipedPage;
 use manyway_sync::{Errno, futex};
@@ -49,8 +49,8 @@ pub struct Engine {
     limits: Limits,
     /// `ids_ready` as last seen: its own line is written by who makes sets.
     pub(crate) ids_known: AtomicU32,
-    /// Effective user id, or unknown.
-    pub(crate) euid: AtomicU32,
+    /// Who the caller is, as far as it is known: see `perm`.
+    pub(crate) credentials: AtomicU64,
     /// Permission verdicts: see `perm`.
     pub(crate) verdicts: [AtomicU64; 16],
     deferred_hook: Option<fn(&Thread)>,
@@ -61,15 +61,18 @@ impl Engine {
     pub fn open(dir: &CStr, how: &OpenOptions) -> Result<Engine, OpenError> {
         let arena = Arena::open(dir, how)?;
         let wiped = WipedPage::new().map_err(|e| OpenError::Os("cannot map a page that a fork wipes", e))?;
-        Ok(Engine {
+        let engine = Engine {
             limits: arena.limits(),
             ids_known: AtomicU32::new(0),
             arena,
             wiped,
-            euid: AtomicU32::new(perm::UNKNOWN),
+            credentials: AtomicU64::new(perm::NOTHING),
             verdicts: [const { AtomicU64::new(0) }; 16],
             deferred_hook: None,
-        })
+        };
+        // Now, since the process may get a user namespace where it has no number yet.
+        engine.euid();
+        Ok(engine)
     }
     /// The namespace's limits.
     pub fn limits(&self) -> Limits {
@@ -78,6 +81,14 @@ impl Engine {
     /// The namespace's fairness.
     pub fn fairness(&self) -> Fairness {
         self.arena.fairness()
+    }
+    /// Who shares the namespace, as it was when it was opened.
+    pub fn share(&self) -> Share {
+        self.arena.share()
+    }
+    /// Device and inode of the arena's file.
+    pub fn file(&self) -> (u64, u64) {
+        self.arena.file()
     }
 
     /// semget(2).
@@ -199,11 +210,6 @@ impl Engine {
         self.count_operations()
     }
 
-    /// Drops what is cached of the process's user, groups and capabilities; call it after any of them changed.
-    pub fn forget_credentials(&self) {
-        self.euid.store(perm::UNKNOWN, Relaxed);
-        self.verdicts.iter().for_each(|v| v.store(0, Relaxed));
-    }
     /// Makes the next call check who it is: a vfork child may run in this memory.
     pub fn distrust_context(&self) {
         self.wiped(crate::attach::wiped::PID_BITS).store(0, Relaxed);

@@ -3,7 +3,7 @@
 use manyway_shm::alloc::Kind as Object;
 use manyway_shm::layout::*;
 use manyway_sync::atomic::{AtomicU16, Ordering::*};
-use manyway_sync::{Errno, clock, sys};
+use manyway_sync::{Errno, clock};
 
 use crate::abi::*;
 use crate::attach::{Me, Thread};
@@ -137,7 +137,7 @@ impl Engine {
         h.last_tag.store(tag, Relaxed);
         let set = SetRef::at(&self.arena, at, tag, index).ok_or(Errno::EIO)?;
         let s = set.head;
-        let (uid, gid) = (sys::geteuid(), sys::getegid());
+        let (uid, gid) = self.maker();
         for (w, v) in [
             (&s.tag, tag),
             (&s.nsems, nsems),

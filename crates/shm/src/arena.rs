@@ -6,10 +6,12 @@ use core::marker::PhantomData;
 use core::ptr::NonNull;
 
 use manyway_sync::atomic::{AtomicU64, Ordering::*};
-use manyway_sync::sys::{self, Fd, flags};
+use manyway_sync::idmap::{self, Kind};
+use manyway_sync::sys::{self, Fd, Stat, flags};
 use manyway_sync::{Errno, memory};
 
 use crate::layout::*;
+use crate::trust::{self, Share};
 
 /// Limits of a namespace, as `kernel.sem` has them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,6 +74,17 @@ pub struct OpenOptions {
     pub limits: Option<Limits>,
     /// Fairness for a new namespace (default strict); an existing one must have it.
     pub fairness: Option<Fairness>,
+    /// Who shares a new namespace (default nobody); an existing one must be shared so.
+    pub share: Option<Share>,
+    /// Whose namespace it may be besides the caller's and root's: somebody who shares it with the caller.
+    pub owner: Option<u32>,
+}
+
+impl OpenOptions {
+    /// To use what is there, of the caller's or root's.
+    pub const FIND: OpenOptions = OpenOptions { create: false, limits: None, fairness: None, share: None, owner: None };
+    /// The same; to make it when it does not exist.
+    pub const CREATE: OpenOptions = OpenOptions { create: true, ..OpenOptions::FIND };
 }
 
 /// Why a namespace could not be opened.
@@ -79,7 +92,14 @@ pub struct OpenOptions {
 pub enum OpenError {
     /// A system call failed: which, and how.
     Os(&'static str, Errno),
-    /// The directory or file belongs to somebody else, or others may write it.
+    /// It belongs to a user who is neither the caller nor root, nor one that was named.
+    Foreign {
+        /// "directory" or "arena".
+        what: &'static str,
+        /// The user's number.
+        owner: u32,
+    },
+    /// Others may write the directory or the file, or put another in its place: how.
     Untrusted(&'static str),
     /// The file is no arena, or is cut short or damaged: what is wrong.
     NotAnArena(&'static str),
@@ -87,10 +107,14 @@ pub enum OpenError {
     OtherLayout(u32),
     /// Made in another PID namespace, whose process numbers mean other processes.
     OtherPidNamespace,
+    /// Made in another user namespace, whose numbers of users cannot be told in those of this one.
+    OtherUserNamespace,
     /// Exists with other limits: those it has.
     LimitsDiffer(Limits),
     /// Exists with other fairness: that it has.
     FairnessDiffers(Fairness),
+    /// Exists and is shared with others: with whom.
+    SharingDiffers(Share),
     /// The limits asked for are outside what the layout can hold: which.
     BadLimits(&'static str),
 }
@@ -99,10 +123,15 @@ impl fmt::Display for OpenError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {
             OpenError::Os(what, e) => write!(f, "{what}: {e}"),
+            OpenError::Foreign { what, owner } => write!(f, "the {what} belongs to another user ({owner})"),
             OpenError::Untrusted(what) => write!(f, "{what}"),
             OpenError::NotAnArena(what) => write!(f, "its arena is not usable: {what}"),
             OpenError::OtherLayout(v) => write!(f, "its arena has layout version {v}, this program has {VERSION}"),
             OpenError::OtherPidNamespace => write!(f, "it was made in another PID namespace, whose process numbers mean other processes"),
+            OpenError::OtherUserNamespace => write!(f, "it was made in another user namespace, whose numbers mean other users"),
+            OpenError::SharingDiffers(Share::Nobody) => write!(f, "it exists and is not shared"),
+            OpenError::SharingDiffers(Share::Group(gid)) => write!(f, "it exists and is shared with group {gid}"),
+            OpenError::SharingDiffers(Share::All) => write!(f, "it exists and is shared with all users"),
             OpenError::LimitsDiffer(l) => {
                 write!(f, "it exists with the limits {},{},{},{} (SEMMSL,SEMMNS,SEMOPM,SEMMNI)", l.msl, l.mns, l.opm, l.mni)
             }
@@ -132,57 +161,47 @@ pub struct Arena {
     outgrown: [AtomicU64; OUTGROWN],
     /// Tells this mapping from all others of the process.
     serial: u64,
+    /// Device and inode.
+    file: (u64, u64),
+    share: Share,
 }
 
 impl Arena {
-    /// Opens the arena in directory `dir`; with `create`, makes directory (mode 0700) and arena when they are absent.
+    /// Opens the arena in directory `dir`; with `create`, makes directory and arena when they are absent.
     pub fn open(dir: &CStr, how: &OpenOptions) -> Result<Arena, OpenError> {
-        let os = |what| move |e| OpenError::Os(what, e);
-        if how.create {
-            match sys::mkdir(dir, 0o700) {
-                Ok(()) | Err(Errno::EEXIST) => {}
-                Err(e) => return Err(OpenError::Os("cannot make the directory", e)),
-            }
-        }
-        let dir_fd = sys::openat(flags::AT_FDCWD, dir, flags::O_RDONLY | flags::O_DIRECTORY | flags::O_NOFOLLOW, 0)
-            .map_err(os("cannot open the directory"))?;
-        let st = sys::fstat(&dir_fd).map_err(os("cannot stat the directory"))?;
-        trusted(&st, "the directory belongs to another user", "the directory can be written by others: chmod go-w it")?;
+        let dir = Dir::open(dir, how)?;
         let here = Here::now();
         // First without O_CREAT, as fs.protected_regular asks for.
-        let open = || sys::openat(dir_fd.raw(), FILE_NAME, flags::O_RDWR | flags::O_NOFOLLOW, 0);
-        match open() {
-            Ok(fd) => match Self::map_existing(&fd, &here)? {
+        let mut share = how.share.unwrap_or(Share::Nobody);
+        match dir.arena() {
+            Ok(fd) => match Self::map_existing(&fd, &dir, how, &here)? {
                 Found::Usable(arena) => return arena.matching(how),
-                Found::OtherBoot if !how.create => return Err(OpenError::Os("the arena is of an earlier boot", Errno::ENOENT)),
-                Found::OtherBoot => {}
+                Found::OtherBoot(_) if !how.create => return Err(OpenError::Os("the arena is of an earlier boot", Errno::ENOENT)),
+                Found::OtherBoot(was) => share = how.share.unwrap_or(was),
             },
             Err(Errno::ENOENT) if how.create => {}
             Err(e) => return Err(OpenError::Os("cannot open the arena", e)),
         }
         // One maker at a time; a second one finds the first one's file.
-        sys::flock_exclusive(&dir_fd).map_err(os("cannot lock the directory"))?;
-        if let Ok(fd) = open()
-            && let Found::Usable(arena) = Self::map_existing(&fd, &here)?
+        sys::flock_exclusive(&dir.fd).map_err(|e| OpenError::Os("cannot lock the directory", e))?;
+        if let Ok(fd) = dir.arena()
+            && let Found::Usable(arena) = Self::map_existing(&fd, &dir, how, &here)?
         {
             return arena.matching(how);
         }
-        Self::make(&dir_fd, how, &here)
+        Self::make(&dir, how, share, &here)
     }
 
-    fn map_existing(fd: &Fd, here: &Here) -> Result<Found, OpenError> {
+    fn map_existing(fd: &Fd, dir: &Dir, how: &OpenOptions, here: &Here) -> Result<Found, OpenError> {
         let st = sys::fstat(fd).map_err(|e| OpenError::Os("cannot stat the arena", e))?;
-        if st.mode & 0o170000 != 0o100000 {
-            return Err(OpenError::NotAnArena("it is not a regular file"));
-        }
-        trusted(&st, "the arena belongs to another user", "the arena can be written by others: chmod go-w it")?;
+        let share = trust::check_arena(&st, &dir.st, how)?;
         if st.size < PAGE {
             return Err(OpenError::NotAnArena("it is shorter than its header"));
         }
         if st.size != FILE_BYTES {
             return Err(OpenError::NotAnArena("its size is wrong; it was cut short or is another file"));
         }
-        let arena = Self::map(fd)?;
+        let arena = Self::map(fd, &st, share)?;
         let h = arena.header();
         if h.magic.load(Acquire) != MAGIC {
             return Err(OpenError::NotAnArena("it does not begin with MANYWAY1"));
@@ -193,13 +212,18 @@ impl Arena {
         if h.hash.load(Relaxed) != layout_hash() {
             return Err(OpenError::NotAnArena("it was made by a development build with another layout"));
         }
+        trust::check_meant(share, h)?;
         let boot = [h.boot[0].load(Relaxed), h.boot[1].load(Relaxed)];
         if boot != [0, 0] && here.boot != [0, 0] && boot != here.boot {
-            return Ok(Found::OtherBoot);
+            return Ok(Found::OtherBoot(share));
         }
         let ns = h.pid_ns.load(Relaxed);
         if ns != 0 && here.pid_ns != 0 && ns != here.pid_ns {
             return Err(OpenError::OtherPidNamespace);
+        }
+        let ns = h.user_ns.load(Relaxed) as u64;
+        if ns != 0 && here.user_ns != 0 && ns != here.user_ns && idmap::to_parent(Kind::User, st.uid) != Some(h.owner.load(Relaxed)) {
+            return Err(OpenError::OtherUserNamespace);
         }
         let l = arena.limits();
         if l.check().is_err() {
@@ -208,16 +232,25 @@ impl Arena {
         Ok(Found::Usable(arena))
     }
 
-    fn make(dir: &Fd, how: &OpenOptions, here: &Here) -> Result<Arena, OpenError> {
+    fn make(dir: &Dir, how: &OpenOptions, share: Share, here: &Here) -> Result<Arena, OpenError> {
         let limits = how.limits.unwrap_or_else(Limits::of_kernel);
         limits.check()?;
+        dir.share(share)?;
         const TMP: &CStr = c"arena-v1.new";
-        let _ = sys::unlinkat(dir, TMP); // left by a maker that died; the lock is ours
-        let fd = sys::openat(dir.raw(), TMP, flags::O_RDWR | flags::O_CREAT | flags::O_EXCL | flags::O_NOFOLLOW, 0o600)
+        let _ = sys::unlinkat(&dir.fd, TMP); // left by a maker that died; the lock is ours
+        let fd = sys::openat(dir.fd.raw(), TMP, flags::O_RDWR | flags::O_CREAT | flags::O_EXCL | flags::O_NOFOLLOW, 0o600)
             .map_err(|e| OpenError::Os("cannot make the arena", e))?;
         let made = (|| {
+            let owned = |e| OpenError::Os("cannot give the arena its owner and mode", e);
+            let st = sys::fstat(&fd).map_err(owned)?;
+            // What root makes in a user's directory is the user's.
+            let (uid, gid) = (dir.st.uid, share.group(st.gid));
+            if (uid, gid) != (st.uid, st.gid) {
+                sys::fchown(&fd, uid, gid).map_err(owned)?;
+            }
+            sys::fchmod(&fd, share.file_mode()).map_err(owned)?;
             sys::ftruncate(&fd, FILE_BYTES).map_err(|e| OpenError::Os("cannot size the arena", e))?;
-            let arena = Self::map(&fd)?;
+            let arena = Self::map(&fd, &st, share)?;
             let space = |e| OpenError::Os("no room for the arena", e);
             arena.populate(0, KEY_HASH_AT + KEY_BUCKETS as u64 * 2).map_err(space)?;
             let h = arena.header();
@@ -227,36 +260,56 @@ impl Arena {
                 h.boot[i].store(here.boot[i], Relaxed);
             }
             h.pid_ns.store(here.pid_ns, Relaxed);
+            h.user_ns.store(here.user_ns as u32, Relaxed);
+            h.owner.store(uid, Relaxed);
+            h.share.store(share.code(), Relaxed);
             for (word, v) in h.limits.iter().zip([limits.msl, limits.mns, limits.opm, limits.mni]) {
                 word.store(v, Relaxed);
             }
             h.fairness.store((how.fairness == Some(Fairness::Barging)) as u32, Relaxed);
             h.magic.store(MAGIC, Release);
-            sys::rename_in(dir, TMP, FILE_NAME).map_err(|e| OpenError::Os("cannot name the arena", e))?;
+            sys::rename_in(&dir.fd, TMP, FILE_NAME).map_err(|e| OpenError::Os("cannot name the arena", e))?;
             Ok(arena)
         })();
         if made.is_err() {
-            let _ = sys::unlinkat(dir, TMP);
+            let _ = sys::unlinkat(&dir.fd, TMP);
         }
         made
     }
 
-    fn map(fd: &Fd) -> Result<Arena, OpenError> {
+    fn map(fd: &Fd, st: &Stat, share: Share) -> Result<Arena, OpenError> {
         let p = memory::map_shared(fd, 1 << FIRST_WINDOW_LOG2).map_err(|e| OpenError::Os("cannot map the arena", e))?;
         static MAPPED: AtomicU64 = AtomicU64::new(0);
         Ok(Arena {
             window: AtomicU64::new(p as u64 | FIRST_WINDOW_LOG2 as u64),
             outgrown: [const { AtomicU64::new(0) }; OUTGROWN],
             serial: MAPPED.fetch_add(1, Relaxed),
+            file: (st.dev, st.ino),
+            share,
         })
     }
 
     fn matching(self, how: &OpenOptions) -> Result<Arena, OpenError> {
-        match (how.limits, how.fairness) {
-            (Some(l), _) if l != self.limits() => Err(OpenError::LimitsDiffer(self.limits())),
-            (_, Some(f)) if f != self.fairness() => Err(OpenError::FairnessDiffers(self.fairness())),
-            _ => Ok(self),
+        let (limits, fairness, share) = (self.limits(), self.fairness(), self.share);
+        if how.limits.is_some_and(|l| l != limits) {
+            return Err(OpenError::LimitsDiffer(limits));
         }
+        if how.fairness.is_some_and(|f| f != fairness) {
+            return Err(OpenError::FairnessDiffers(fairness));
+        }
+        if how.share.is_some_and(|s| s != share) {
+            return Err(OpenError::SharingDiffers(share));
+        }
+        Ok(self)
+    }
+
+    /// Device and inode of the file: what tells namespaces apart.
+    pub fn file(&self) -> (u64, u64) {
+        self.file
+    }
+    /// Who shares the namespace, as it was when it was opened.
+    pub fn share(&self) -> Share {
+        self.share
     }
 
     /// A number that no other mapping of this process has had.
@@ -417,23 +470,61 @@ impl Drop for Arena {
 
 enum Found {
     Usable(Arena),
-    OtherBoot,
+    /// Of another boot; who shared it.
+    OtherBoot(Share),
 }
 
-fn trusted(st: &sys::Stat, owner: &'static str, mode: &'static str) -> Result<(), OpenError> {
-    if st.uid != sys::geteuid() && sys::geteuid() != 0 {
-        return Err(OpenError::Untrusted(owner));
+/// The directory of a namespace, open and found to be trusted. All that follows goes through its descriptor.
+struct Dir {
+    fd: Fd,
+    st: Stat,
+}
+
+impl Dir {
+    fn open(path: &CStr, how: &OpenOptions) -> Result<Dir, OpenError> {
+        let os = |what| move |e| OpenError::Os(what, e);
+        const NAMED: i32 = flags::O_DIRECTORY | flags::O_NOFOLLOW;
+        if how.create {
+            match sys::mkdir(path, 0o700) {
+                // A umask may have taken even the owner's bits.
+                Ok(()) => sys::openat(flags::AT_FDCWD, path, flags::O_PATH | NAMED, 0)
+                    .and_then(|fd| match sys::fstat(&fd)? {
+                        st if st.mode & 0o777 == 0o700 || st.uid != sys::geteuid() => Ok(()),
+                        _ => sys::fchmod(&fd, 0o700),
+                    })
+                    .map_err(os("cannot give the directory its mode"))?,
+                Err(Errno::EEXIST) => {}
+                Err(e) => return Err(OpenError::Os("cannot make the directory", e)),
+            }
+        }
+        let fd = sys::openat(flags::AT_FDCWD, path, flags::O_RDONLY | NAMED, 0).map_err(os("cannot open the directory"))?;
+        let st = trust::check_directory(&fd, how)?;
+        Ok(Dir { fd, st })
     }
-    if st.mode & 0o022 != 0 {
-        return Err(OpenError::Untrusted(mode));
+
+    /// Opens the file with the arena's name. Something else that has it must neither make this wait nor become a terminal.
+    fn arena(&self) -> Result<Fd, Errno> {
+        sys::openat(self.fd.raw(), FILE_NAME, flags::O_RDWR | flags::O_NOFOLLOW | flags::O_NONBLOCK | flags::O_NOCTTY, 0)
     }
-    Ok(())
+
+    /// Lets those in who will share the namespace. A directory that is open further than it needs to be is left so.
+    fn share(&self, share: Share) -> Result<(), OpenError> {
+        if share == Share::Nobody {
+            return Ok(());
+        }
+        let given = |e| OpenError::Os("cannot share the directory", e);
+        if share.group(self.st.gid) != self.st.gid {
+            sys::fchown(&self.fd, u32::MAX, share.group(self.st.gid)).map_err(given)?;
+        }
+        sys::fchmod(&self.fd, self.st.mode & 0o7777 | share.directory_mode()).map_err(given)
+    }
 }
 
 /// What an arena must have in common with who opens it.
 struct Here {
     boot: [u64; 2],
     pid_ns: u64,
+    user_ns: u64,
 }
 
 impl Here {
@@ -445,6 +536,6 @@ impl Here {
             boot = boot << 4 | digit as u128;
         }
         let pid_ns = sys::stat(c"/proc/self/ns/pid").map_or(0, |s| s.ino);
-        Here { boot: [(boot >> 64) as u64, boot as u64], pid_ns }
+        Here { boot: [(boot >> 64) as u64, boot as u64], pid_ns, user_ns: sys::user_namespace() }
     }
 }

@@ -93,7 +93,13 @@ pub struct Header {
     pub extents_ready: AtomicU32,
     /// Futex: changes when a process takes a slot.
     pub doorbell: AtomicU32,
-    _pad1: [u32; 7],
+    /// Inode of the user namespace whose numbers of users and groups the sets have; 0 unknown.
+    pub user_ns: AtomicU32,
+    /// The arena's owner when it was made, by those numbers.
+    pub owner: AtomicU32,
+    /// Who was meant to share it: 0 nobody, 1 the arena's group, 2 all. Modes that let more in are a mistake.
+    pub share: AtomicU32,
+    _pad1: [u32; 4],
 
     /// Line 2: registry. Its lock word.
     pub registry: AtomicU64,

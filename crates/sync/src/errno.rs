@@ -30,7 +30,9 @@ errnos! {
     EINTR = 4, "interrupted system call";
     EIO = 5, "input/output error";
     E2BIG = 7, "argument list too long";
+    ENXIO = 6, "no such device or address";
     ENOEXEC = 8, "exec format error";
+    EBADF = 9, "bad file descriptor";
     EAGAIN = 11, "resource temporarily unavailable";
     ENOMEM = 12, "cannot allocate memory";
     EACCES = 13, "permission denied";
@@ -50,7 +52,9 @@ errnos! {
     ENOSYS = 38, "function not implemented";
     ELOOP = 40, "too many levels of symbolic links";
     EIDRM = 43, "identifier removed";
+    EOPNOTSUPP = 95, "operation not supported";
     ETIMEDOUT = 110, "connection timed out";
+    EDQUOT = 122, "disk quota exceeded";
 }
 
 impl fmt::Debug for Errno {

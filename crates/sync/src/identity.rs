@@ -2,6 +2,7 @@
 
 use core::fmt::Write;
 
+use crate::path::Path;
 use crate::{Errno, sys};
 
 /// What tells a process from a later one with the same pid.
@@ -15,31 +16,12 @@ pub struct Identity {
 
 const PIDFS_MAGIC: u64 = 0x5049_4446;
 
-/// A C string built on the stack.
-struct Path {
-    buf: [u8; 64],
-    len: usize,
-}
-
-impl Write for Path {
-    fn write_str(&mut self, s: &str) -> core::fmt::Result {
-        let end = self.len + s.len();
-        if end >= self.buf.len() {
-            return Err(core::fmt::Error);
-        }
-        self.buf[self.len..end].copy_from_slice(s.as_bytes());
-        self.len = end;
-        Ok(())
-    }
-}
-
 /// Start time and state letter of a process, from /proc/PID/stat.
 fn proc_stat(pid: u32) -> Result<(u64, u8), Errno> {
-    let mut path = Path { buf: [0; 64], len: 0 };
+    let mut path = Path::new();
     let _ = write!(path, "/proc/{pid}/stat");
-    let path = core::ffi::CStr::from_bytes_until_nul(&path.buf).map_err(|_| Errno::EINVAL)?;
     let mut buf = [0u8; 1024];
-    let text = sys::read_file(path, &mut buf)?;
+    let text = sys::read_file(path.as_c_str()?, &mut buf)?;
     // The name in parentheses may contain anything; fields count from the last ')'.
     let after = text.iter().rposition(|&b| b == b')').ok_or(Errno::EINVAL)? + 1;
     let mut fields = text[after..].split(|&b| b == b' ').filter(|f| !f.is_empty());

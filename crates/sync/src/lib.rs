@@ -9,9 +9,11 @@ pub mod clock;
 pub mod errno;
 pub mod futex;
 pub mod identity;
+pub mod idmap;
 pub mod memory;
 #[cfg(loom)]
 pub mod model;
+mod path;
 pub mod robust;
 #[cfg(shuttle)]
 pub mod sim;

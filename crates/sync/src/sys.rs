@@ -1,10 +1,12 @@
 //! Raw system calls, as typed functions. Errors are the kernel's, never errno.
 
 use core::ffi::CStr;
+use core::fmt::Write;
 
 use syscalls::{Sysno, syscall};
 
 use crate::Errno;
+use crate::path::Path;
 
 fn err(e: syscalls::Errno) -> Errno {
     Errno(e.into_raw())
@@ -25,6 +27,9 @@ pub mod flags {
     pub const O_RDWR: i32 = 2;
     pub const O_CREAT: i32 = 0o100;
     pub const O_EXCL: i32 = 0o200;
+    pub const O_NOCTTY: i32 = 0o400;
+    pub const O_NONBLOCK: i32 = 0o4000;
+    pub const O_PATH: i32 = 0o10000000;
     pub const O_CLOEXEC: i32 = 0o2000000;
     #[cfg(target_arch = "x86_64")]
     pub const O_DIRECTORY: i32 = 0o200000;
@@ -57,12 +62,16 @@ impl Drop for Fd {
 /// What `stat` tells that this crate's users need.
 #[derive(Clone, Copy, Debug)]
 pub struct Stat {
+    /// Device.
+    pub dev: u64,
     /// Inode.
     pub ino: u64,
     /// Type and mode bits.
     pub mode: u32,
     /// Owner.
     pub uid: u32,
+    /// Group.
+    pub gid: u32,
     /// Size in bytes.
     pub size: u64,
     /// Allocated blocks of 512 bytes.
@@ -85,7 +94,11 @@ struct Statx {
     ino: u64,
     size: u64,
     blocks: u64,
-    rest: [u64; 26],
+    attributes_mask: u64,
+    times: [u64; 8],
+    rdev: [u32; 2],
+    dev: [u32; 2],
+    rest: [u64; 15],
 }
 
 const STATX_BASIC_STATS: u32 = 0x7ff;
@@ -95,7 +108,8 @@ fn statx(dir: i32, path: &CStr, at: i32) -> Result<Stat, Errno> {
     // SAFETY: Statx is plain integers, for which zero is a value.
     let mut s: Statx = unsafe { core::mem::zeroed() };
     call!(Sysno::statx, dir, path.as_ptr(), at, STATX_BASIC_STATS, &raw mut s)?;
-    Ok(Stat { ino: s.ino, mode: s.mode as u32, uid: s.uid, size: s.size, blocks: s.blocks, links: s.nlink })
+    let dev = (s.dev[0] as u64) << 32 | s.dev[1] as u64;
+    Ok(Stat { dev, ino: s.ino, mode: s.mode as u32, uid: s.uid, gid: s.gid, size: s.size, blocks: s.blocks, links: s.nlink })
 }
 
 /// fstat(2).
@@ -121,6 +135,22 @@ pub fn unlinkat(dir: &Fd, path: &CStr) -> Result<(), Errno> {
 /// renameat(2) within one directory.
 pub fn rename_in(dir: &Fd, from: &CStr, to: &CStr) -> Result<(), Errno> {
     call!(Sysno::renameat, dir.raw(), from.as_ptr(), dir.raw(), to.as_ptr()).map(drop)
+}
+/// fchown(2).
+pub fn fchown(fd: &Fd, uid: u32, gid: u32) -> Result<(), Errno> {
+    call!(Sysno::fchown, fd.raw(), uid, gid).map(drop)
+}
+/// Sets a file's mode whatever the umask; a descriptor made with O_PATH will do.
+pub fn fchmod(fd: &Fd, mode: u32) -> Result<(), Errno> {
+    match call!(Sysno::fchmod, fd.raw(), mode) {
+        Err(Errno::EBADF) => {
+            // fchmodat2(2) is younger (6.6) than O_PATH.
+            let mut path = Path::new();
+            let _ = write!(path, "/proc/self/fd/{}", fd.raw());
+            call!(Sysno::fchmodat, flags::AT_FDCWD, path.as_c_str()?.as_ptr(), mode).map(drop)
+        }
+        r => r.map(drop),
+    }
 }
 /// ftruncate(2).
 pub fn ftruncate(fd: &Fd, len: u64) -> Result<(), Errno> {
@@ -200,18 +230,50 @@ pub fn geteuid() -> u32 {
 pub fn getegid() -> u32 {
     call!(Sysno::getegid).unwrap_or(0) as u32
 }
+/// The group that the kernel takes for the caller's when it asks for permission. It is the effective one until the thread has called
+/// setfsgid(2).
+pub fn fsgid() -> u32 {
+    // An id that cannot be set leaves the old one, which is what the call returns.
+    call!(Sysno::setfsgid, u32::MAX).unwrap_or(0) as u32
+}
 
-/// True when the caller's effective or supplementary groups contain `gid`.
-pub fn in_group(gid: u32) -> bool {
-    if getegid() == gid {
-        return true;
-    }
+/// Calls `f` with the caller's supplementary groups. More than 1,024 (the kernel's limit is 65,536) are not looked at: then with none.
+pub fn with_groups<R>(f: impl FnOnce(&[u32]) -> R) -> R {
     let mut groups = [0u32; 1024];
-    // More groups than this (the kernel's limit is 65,536) are not looked at.
-    match call!(Sysno::getgroups, groups.len(), groups.as_mut_ptr()) {
-        Ok(n) => groups[..n].contains(&gid),
-        Err(_) => false,
+    let n = call!(Sysno::getgroups, groups.len(), groups.as_mut_ptr()).unwrap_or(0);
+    f(&groups[..n.min(groups.len())])
+}
+
+/// True when the program was executed with more rights than its caller has (AT_SECURE: set-user-id, set-group-id, file capabilities): then
+/// the caller's environment is not to be believed.
+pub fn is_secure_execution() -> bool {
+    const PR_GET_AUXV: i32 = 0x4155_5856;
+    const AT_SECURE: u64 = 23;
+    let mut vector = [0u64; 128];
+    let told = call!(Sysno::prctl, PR_GET_AUXV, vector.as_mut_ptr(), size_of_val(&vector), 0, 0).is_ok() || {
+        // Before Linux 6.4. Such a program may not read its own file, unless it has become root.
+        let mut bytes = [0u8; 1024];
+        match read_file(c"/proc/self/auxv", &mut bytes) {
+            Ok(read) => {
+                for (word, bytes) in vector.iter_mut().zip(read.chunks_exact(8)) {
+                    *word = u64::from_ne_bytes([bytes[0], bytes[1], bytes[2], bytes[3], bytes[4], bytes[5], bytes[6], bytes[7]]);
+                }
+                true
+            }
+            Err(Errno::EACCES | Errno::EPERM) => return true,
+            Err(_) => false,
+        }
+    };
+    if told {
+        return vector.as_chunks::<2>().0.iter().any(|&[key, value]| key == AT_SECURE && value != 0);
     }
+    let id = |number| call!(number).unwrap_or(usize::MAX);
+    id(Sysno::getuid) != id(Sysno::geteuid) || id(Sysno::getgid) != id(Sysno::getegid)
+}
+
+/// The inode of the caller's user namespace; 0 when it cannot be found out.
+pub fn user_namespace() -> u64 {
+    stat(c"/proc/self/ns/user").map_or(0, |s| s.ino)
 }
 
 /// Capabilities (`linux/capability.h`).

@@ -90,7 +90,7 @@ pub fn open_engine(namespace: &Namespace) {
     let limits = namespace.limits.map(|[msl, mns, opm, mni]| Limits { msl, mns, opm, mni });
     let fairness = namespace.barging.then_some(Fairness::Barging);
     let path = CString::new(namespace.dir.as_os_str().as_bytes()).expect("directory without NUL");
-    let how = OpenOptions { create: true, limits, fairness };
+    let how = OpenOptions { limits, fairness, ..OpenOptions::CREATE };
     let mut engine = Engine::open(&path, &how).unwrap_or_else(|e| panic!("{}: {e:?}", namespace.dir.display()));
     engine.set_deferred_hook(|_| {
         sys::signal_thread(std::process::id() as i32, sys::gettid(), DEFERRED.swap(0, Ordering::Relaxed));

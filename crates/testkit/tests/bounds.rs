@@ -24,8 +24,8 @@ fn why_not(dir: &Path) -> OpenError {
         Err(e) => e,
     }
 }
-const CREATE: OpenOptions = OpenOptions { create: true, limits: None, fairness: None };
-const FIND: OpenOptions = OpenOptions { create: false, limits: None, fairness: None };
+const CREATE: OpenOptions = OpenOptions::CREATE;
+const FIND: OpenOptions = OpenOptions::FIND;
 
 /// A namespace's directory, with its arena made by the engine.
 struct Place(tempfile::TempDir);

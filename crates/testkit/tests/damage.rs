@@ -55,7 +55,7 @@ impl Closed {
     }
     fn open_with(&self, limits: Option<Limits>) -> Result<Engine, OpenError> {
         let dir = CString::new(self.0.path().to_str().expect("ASCII")).expect("no NUL");
-        Engine::open(&dir, &OpenOptions { create: true, limits, fairness: None })
+        Engine::open(&dir, &OpenOptions { limits, ..OpenOptions::CREATE })
     }
     fn arena(&self) -> PathBuf {
         self.0.path().join("arena-v1")

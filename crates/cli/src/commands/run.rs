@@ -52,7 +52,7 @@ fn prepare_namespace(args: &Run) -> Result<PathBuf> {
     } else {
         namespace::directory(&args.namespace, Intent::Make)?
     };
-    let how = OpenOptions { create: true, limits: args.limits, fairness: args.fairness.map(Into::into) };
+    let how = OpenOptions { limits: args.limits, fairness: args.fairness.map(Into::into), ..OpenOptions::CREATE };
     // One spelling for all: the watcher knows the users of a namespace by this value.
     let opened = namespace::open(&dir, &how).and_then(|_| dir.canonicalize().map_err(|e| Failure::io(dir.display(), e)));
     if opened.is_err() && args.private {

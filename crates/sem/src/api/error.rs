@@ -197,7 +197,9 @@ pub enum NamespaceError {
         source: io::Error,
     },
     /// `MANYWAY_DIR` is not set.
-    #[error("MANYWAY_DIR is not set; start the program with `manyway run`, or set the variable to the namespace's directory")]
+    #[error(
+        "MANYWAY_DIR is not set, or not for this program (set-user-id); start the program with `manyway run`, or set the variable to the namespace's directory"
+    )]
     NotInEnvironment,
 }
 
@@ -207,11 +209,17 @@ fn advice(e: &OpenError) -> &'static str {
         OpenError::Os(_, Errno::EACCES | Errno::EPERM) => "a namespace is its owner's alone: become that user, or use another directory",
         OpenError::Os(_, Errno::ENOSPC | Errno::ENOMEM) => "free space on that file system, or use a directory on another",
         OpenError::Os(..) => "use a directory on a file system that can map shared memory, such as /dev/shm",
+        OpenError::Foreign { .. } => {
+            "if its owner shares it with you, name the owner with NamespaceOptions::owner; else use another directory"
+        }
+        OpenError::OtherUserNamespace => "use another directory in this container",
         OpenError::Untrusted(_) => "the directory must have mode 0700 and the arena 0600, both owned by you",
         OpenError::NotAnArena(_) => "remove it if no program uses it, or use another directory",
         OpenError::OtherLayout(_) => "end the programs that use it and remove the directory, or use another directory",
         OpenError::OtherPidNamespace => "use another directory in this container",
-        OpenError::LimitsDiffer(_) | OpenError::FairnessDiffers(_) => "open it without asking for others, or use another directory",
+        OpenError::LimitsDiffer(_) | OpenError::FairnessDiffers(_) | OpenError::SharingDiffers(_) => {
+            "open it without asking for others, or use another directory"
+        }
         OpenError::BadLimits(_) => "Limits::of_kernel() are possible ones to start from",
     }
 }

@@ -6,7 +6,7 @@ use std::fs::{self, DirBuilder};
 use std::io;
 use std::ops::Deref;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 
@@ -16,10 +16,12 @@ use super::error::{Error, NamespaceError};
 use super::set::{Key, Set, SetOptions};
 use super::thread::{self, Pool};
 use crate::abi::{SemInfo, SetStat};
-use crate::engine::{Engine, Fairness, Limits, OpenOptions};
+use crate::engine::{Engine, Fairness, Limits, OpenOptions, Share};
 
 /// The variable that `manyway run` sets to the directory of the namespace.
 const DIR_VARIABLE: &str = "MANYWAY_DIR";
+/// The one that it sets to the number of the namespace's owner when that is somebody else.
+const OWNER_VARIABLE: &str = "MANYWAY_OWNER";
 
 /// A namespace's mapping in this process. It stays until the process ends, as what the process has to give back does: threads that used
 /// it are linked into it, and handles are plain references.
@@ -27,8 +29,6 @@ pub(super) struct Shared {
     pub(super) engine: Engine,
     pub(super) pool: Pool,
     dir: PathBuf,
-    /// Device and inode of the arena.
-    file: (u64, u64),
 }
 
 /// Namespaces that this process has opened. One engine for each: a process has one place in a namespace.
@@ -62,6 +62,19 @@ impl NamespaceOptions {
         self.0.fairness = Some(fairness);
         self
     }
+    /// With whom a new namespace is shared (nobody otherwise), and an existing one must be.
+    ///
+    /// Whoever shares a namespace can write all of its memory. The modes of the sets in it are kept between programs that keep them; they
+    /// protect from mistakes, not from an attacker.
+    pub fn share(mut self, share: Share) -> Self {
+        self.0.share = Some(share);
+        self
+    }
+    /// The user whose namespace it may be, besides the caller's own and root's: somebody who shares it with the caller.
+    pub fn owner(mut self, uid: u32) -> Self {
+        self.0.owner = Some(uid);
+        self
+    }
     /// Whether a namespace that does not exist is made; true unless this says otherwise. Directories above it never are.
     pub fn create(mut self, create: bool) -> Self {
         self.0.create = create;
@@ -84,12 +97,10 @@ fn open(dir: &Path, how: &OpenOptions) -> Result<Namespace, NamespaceError> {
     let name = CString::new(dir.as_os_str().as_bytes()).map_err(|e| unfit(e.into()))?;
     let mut opened = OPENED.lock().unwrap_or_else(|e| e.into_inner());
     let engine = Engine::open(&name, how).map_err(|source| NamespaceError::Open { dir: dir.clone(), source })?;
-    let arena = fs::metadata(dir.join("arena-v1")).map_err(unfit)?;
-    let file = (arena.dev(), arena.ino());
-    if let Some(&shared) = opened.iter().find(|s| s.file == file) {
+    if let Some(&shared) = opened.iter().find(|s| s.engine.file() == engine.file()) {
         return Ok(Namespace(shared));
     }
-    let shared: &'static Shared = Box::leak(Box::new(Shared { engine, pool: Pool::new(), dir, file }));
+    let shared: &'static Shared = Box::leak(Box::new(Shared { engine, pool: Pool::new(), dir }));
     opened.push(shared);
     Ok(Namespace(shared))
 }
@@ -128,16 +139,21 @@ impl Namespace {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub const fn options() -> NamespaceOptions {
-        NamespaceOptions(OpenOptions { create: true, limits: None, fairness: None })
+        NamespaceOptions(OpenOptions::CREATE)
     }
 
-    /// Opens the namespace that this process was started in by `manyway run`: the directory that `MANYWAY_DIR` names. It must exist.
+    /// Opens the namespace that this process was started in by `manyway run`: the directory that `MANYWAY_DIR` names, of the caller, of root
+    /// or of the user that `MANYWAY_OWNER` names. It must exist. A program that was executed with more rights than its caller has (set-user-id)
+    /// does not listen to the variables.
     ///
     /// # Errors
     /// [`NamespaceError::NotInEnvironment`] when the variable is not set; else as [`NamespaceOptions::open`].
     pub fn from_env() -> Result<Namespace, NamespaceError> {
-        let dir = std::env::var_os(DIR_VARIABLE).filter(|d| !d.is_empty()).ok_or(NamespaceError::NotInEnvironment)?;
-        Namespace::options().create(false).open(dir)
+        let told = |name| std::env::var_os(name).filter(|value| !value.is_empty() && !manyway_sync::sys::is_secure_execution());
+        let dir = told(DIR_VARIABLE).ok_or(NamespaceError::NotInEnvironment)?;
+        let mut options = Namespace::options().create(false);
+        options.0.owner = told(OWNER_VARIABLE).and_then(|uid| uid.to_str()?.parse().ok());
+        options.open(dir)
     }
 
     /// Makes a namespace in a new directory that goes when the returned value is dropped. For programs whose processes find it through
@@ -173,6 +189,10 @@ impl Namespace {
     /// The limits: SEMMSL, SEMMNS, SEMOPM, SEMMNI (`kernel.sem` in proc(5)).
     pub fn limits(&self) -> Limits {
         self.0.engine.limits()
+    }
+    /// Who shares the namespace, as it was when it was opened.
+    pub fn share(&self) -> Share {
+        self.0.engine.share()
     }
     /// Who gets a unit that is released while others wait for it.
     pub fn fairness(&self) -> Fairness {
@@ -223,6 +243,11 @@ impl Namespace {
     /// (setuid(2), setgroups(2), capset(2)).
     pub fn forget_credentials(&self) {
         self.0.engine.forget_credentials();
+    }
+    /// The same after the calling thread alone has changed them (capset(2), setfsgid(2), or system calls that go past the C library). From
+    /// then on each check asks anew, which costs a system call or more.
+    pub fn forget_credentials_of_thread(&self) {
+        self.0.engine.forget_group_of_thread();
     }
 
     pub(super) fn engine(&self) -> &'static Engine {
