@@ -196,12 +196,14 @@ impl Engine {
         self.enter(t);
         let r = self.attach_process().and_then(|()| self.attach_thread(t));
         self.leave(t);
-        // The table grew: perhaps only because nobody has cleared away after the dead.
-        if let Ok(true) = r {
+        r?;
+        // Now that this thread has a slot, in whose name it can be done, and before another one needs a further slot: so the tables stay as
+        // large as there are ever living at once, and a batch.
+        if self.about_to_grow() {
             self.reap_processes(t, None, false);
             self.reap_threads(t);
         }
-        r.map(drop)
+        Ok(())
     }
 
     fn attach_process(&self) -> Result<(), Errno> {
@@ -274,13 +276,11 @@ impl Engine {
         Ok(())
     }
 
-    /// True: the table has grown by another 64 slots.
-    fn attach_thread(&self, t: &Thread) -> Result<bool, Errno> {
+    fn attach_thread(&self, t: &Thread) -> Result<(), Errno> {
         let epoch = self.epoch();
         if t.epoch.load(Relaxed) == epoch {
-            return Ok(false);
+            return Ok(());
         }
-        let high = self.threads_high();
         let proc = self.wiped(wiped::PROC).load(Relaxed) as u32;
         let slot = self.claim_thread(proc)?;
         let word = self.thread_word(slot).ok_or(Errno::EIO)?;
@@ -301,7 +301,7 @@ impl Engine {
         t.kept.iter().for_each(|k| k.key.store(0, Relaxed));
         t.sleeping.store(0, Relaxed);
         t.epoch.store(epoch, Relaxed);
-        Ok(slot >= high && slot % 64 == 63)
+        Ok(())
     }
 
     fn link_thread(&self, t: &Thread, slot: u32, ctl: &ThreadCtl) -> Result<(), Errno> {

@@ -9,6 +9,9 @@ use manyway_sync::{Errno, sys};
 use crate::engine::Engine;
 pub(crate) use crate::slotword::*;
 
+/// The tables grow by so many slots before those of the dead are looked for.
+const BATCH: u32 = 64;
+
 impl Engine {
     pub(crate) fn thread_word(&self, slot: u32) -> Option<&AtomicU64> {
         if slot >= self.arena.header().threads_ready.load(Acquire) {
@@ -107,13 +110,28 @@ impl Engine {
         w.state() != SlotState::Live || w.by() != proc || ctl.unlinked.load(Relaxed) == 1 || is_marked(ctl)
     }
 
+    /// True when all slots of a table are taken that has grown in whole batches: the next one to come makes it grow, unless the dead are
+    /// cleared away before. `taken` tells of a slot.
+    fn batch_is_full(high: u32, taken: impl Fn(u32) -> bool) -> bool {
+        high.is_multiple_of(BATCH) && (0..high).rev().all(taken)
+    }
+    fn proc_taken(&self, i: u32) -> bool {
+        self.proc_slot(i).is_none_or(|p| ProcWord(p.word.load(Acquire)).state() != SlotState::Free)
+    }
+    fn thread_taken(&self, i: u32) -> bool {
+        self.thread_word(i).is_none_or(|w| ThreadWord(w.load(Acquire)).state() != SlotState::Free)
+    }
+    /// True when a table is about to grow, perhaps only because nobody has cleared away after the dead.
+    pub(crate) fn about_to_grow(&self) -> bool {
+        Self::batch_is_full(self.threads_high(), |i| self.thread_taken(i)) || Self::batch_is_full(self.procs_high(), |i| self.proc_taken(i))
+    }
+
     /// Claims a free process slot for `pid` and fills it in.
     pub(crate) fn claim_process(&self, pid: u32, identity: Identity) -> Result<u32, Errno> {
         let h = self.arena.header();
         loop {
             let high = self.procs_high();
-            let free = (0..high).find(|&i| self.proc_slot(i).is_some_and(|p| ProcWord(p.word.load(Acquire)).state() == SlotState::Free));
-            let i = free.unwrap_or(high);
+            let i = (0..high).find(|&i| !self.proc_taken(i)).unwrap_or(high);
             if i >= MAX_SLOTS {
                 return Err(Errno::ENOSPC);
             }
@@ -141,8 +159,7 @@ impl Engine {
         let h = self.arena.header();
         loop {
             let high = self.threads_high();
-            let free = (0..high).find(|&i| self.thread_word(i).is_some_and(|w| ThreadWord(w.load(Acquire)).state() == SlotState::Free));
-            let i = free.unwrap_or(high);
+            let i = (0..high).find(|&i| !self.thread_taken(i)).unwrap_or(high);
             if i >= MAX_SLOTS {
                 return Err(Errno::ENOSPC);
             }

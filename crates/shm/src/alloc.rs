@@ -260,6 +260,12 @@ impl Arena {
         true
     }
 
+    /// How many objects of a kind are in use, for the instruments; about so many while others make and free some.
+    pub fn in_use(&self, kind: Kind) -> u64 {
+        let entries = (0..self.extents_in_use()).filter_map(|e| Some(self.extent_entry(e)?.load(Acquire)));
+        entries.filter(|w| w & 0xff == kind as u64).map(|w| kind.objects().saturating_sub(w >> 8)).sum()
+    }
+
     /// True when `at` is where a set begins.
     pub fn is_set(&self, at: u64) -> bool {
         self.locate(at).is_some_and(|(k, ..)| k.is_set())
