@@ -59,7 +59,7 @@ pub fn sets_with_sleepers(p: &Place, n: usize) {
         let id = p.set(2);
         assert_eq!(p.engine.semop(&p.t, id, &[op(1, 1, 0)], None), Ok(()));
         std::thread::scope(|scope| {
-            scope.spawn(|| {
+            let sleeper = scope.spawn(|| {
                 let t = Thread::new();
                 assert_eq!(p.engine.semop(&t, id, calls[i % calls.len()], None), Err(Errno::EIDRM));
                 p.engine.detach_thread(&t);
@@ -69,6 +69,8 @@ pub fn sets_with_sleepers(p: &Place, n: usize) {
                 std::thread::sleep(Duration::from_micros(20));
             }
             p.remove(id);
+            // The scope's end would wait for the closure, not for the thread.
+            sleeper.join().expect("it does not panic");
         });
     }
 }

@@ -122,11 +122,15 @@ impl Footprint {
 
     /// What this one has more of than an earlier one, if anything.
     pub fn more_than(&self, was: &Footprint) -> Option<String> {
-        let pages = u64::from(BATCH) * 2 * 4096;
+        // The first batch of each table may not have been used up before.
+        let (thread, process) = (2 * 4096, size_of::<ProcSlot>() as u64);
+        let tables = u64::from(BATCH)
+            * (if self.threads_ever > was.threads_ever { thread } else { 0 }
+                + if self.processes_ever > was.processes_ever { process } else { 0 });
         let more = [
-            ("the arena grew", self.arena > was.arena + if self.threads_ever > was.threads_ever { pages } else { 0 }),
+            ("the arena grew", self.arena > was.arena + tables),
             ("files are left", self.files != was.files),
-            ("the process grew", self.resident > was.resident + ALLOCATOR + pages),
+            ("the process grew", self.resident > was.resident + ALLOCATOR + tables),
             ("mappings are left", self.mappings > was.mappings),
             ("descriptors are left", self.descriptors > was.descriptors),
             ("sets are left", self.sets > was.sets || self.semaphores > was.semaphores || self.objects > was.objects),
