@@ -126,7 +126,7 @@ pub fn full(p: &Place, n: usize) {
         stat.blocks_free()
     };
     // One of each first: extents, bitmaps and tables are made once.
-    for size in SIZES.into_iter().chain([16_382]) {
+    for size in SIZES {
         own.remove(own.set(size));
     }
     let refused = |r: Result<i32, Errno>| r.is_err_and(|e| [Errno::ENOSPC, Errno::ENOMEM].contains(&e));
@@ -134,12 +134,21 @@ pub fn full(p: &Place, n: usize) {
     std::fs::write(&filler, vec![1; (free() as usize - 3) * 4096]).expect("room");
     let left = free();
     for i in 0..n {
-        let size = [1022, 254, 4094, 16_382][i % 4];
+        let size = [1022, 254, 4094][i % 3];
         assert!(refused(own.engine.semget(&own.t, manyway_sem::abi::IPC_PRIVATE, size, 0o600)), "there is no room for {size}");
         assert_eq!(free(), left, "what was refused costs nothing");
     }
-    std::fs::remove_file(&filler).expect("own file");
-    // It was no more than room that was wanting: every extent number is still to be had.
+    // No room at all, and none of this size was made yet: an extent is wanting, too, and those that were tried for are not used up.
+    let rest = mounted.0.path().join("rest");
+    std::fs::write(&rest, vec![1; left as usize * 4096]).expect("room");
+    let extents = own.extents();
+    for _ in 0..n {
+        assert!(refused(own.engine.semget(&own.t, manyway_sem::abi::IPC_PRIVATE, 16_382, 0o600)), "there is no room at all");
+        assert_eq!((free(), own.extents()), (0, extents + 1), "what was refused is there for the next one");
+    }
+    for file in [filler, rest] {
+        std::fs::remove_file(file).expect("own file");
+    }
     for size in SIZES {
         own.remove(own.set(size));
     }

@@ -45,6 +45,10 @@ impl Place {
     pub fn set(&self, nsems: i32) -> i32 {
         self.engine.semget(&self.t, manyway_sem::abi::IPC_PRIVATE, nsems, 0o600).expect("a set")
     }
+    /// Extents that were begun.
+    pub fn extents(&self) -> u32 {
+        self.arena.header().extents.load(Acquire)
+    }
     pub fn remove(&self, id: i32) {
         self.engine.remove(&self.t, id).expect("own set");
     }
