@@ -101,6 +101,21 @@ pub fn engines(p: &Place, n: usize) {
     p.remove(id);
 }
 
+/// Nothing of a namespace that is gone stays mapped, so its memory is free.
+pub fn namespaces(_: &Place, n: usize) {
+    for _ in 0..n {
+        let own = Place::new();
+        own.remove(own.set(1));
+        own.engine.detach_thread(&own.t);
+        let path = own.dir.path().to_owned();
+        drop(own);
+        assert!(!path.exists());
+        let maps = std::fs::read_to_string("/proc/self/maps").expect("/proc");
+        let name = path.to_str().expect("ASCII");
+        assert!(!maps.contains(name), "still mapped: {:?}", maps.lines().find(|l| l.contains(name)));
+    }
+}
+
 /// Engines whose windows grow, each through several sizes: all go with the engine.
 pub fn windows(p: &Place, n: usize) {
     // 4 MiB each: the last ones lie beyond 128 MiB.

@@ -32,13 +32,14 @@ const fn kind(name: &'static str, run: fn(&Place, usize), few: usize, many: usiz
 }
 
 const ALL: usize = 100_000;
-const KINDS: [Kind; 19] = [
+const KINDS: [Kind; 20] = [
     kind("sets_are_made_and_removed", cycles::sets, 3_000, ALL),
     kind("large_sets_are_made_and_removed", cycles::large_sets, 60, ALL / 50),
     kind("sets_are_removed_under_adjustments", cycles::sets_with_adjustments, 2_000, ALL),
     kind("sets_are_removed_under_sleepers", cycles::sets_with_sleepers, 300, ALL / 10),
     kind("sleepers_time_out", cycles::timeouts, 2_000, ALL),
     kind("engines_are_opened_and_closed", cycles::engines, 1_000, ALL),
+    kind("namespaces_are_made_and_removed", cycles::namespaces, 300, ALL / 10),
     kind("windows_are_outgrown", cycles::windows, 20, ALL / 100),
     kind("processes_come_and_go", children::come_and_go, 800, ALL),
     kind("processes_end_unseen", children::end_unseen, 400, ALL),
