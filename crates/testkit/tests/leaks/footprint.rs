@@ -27,7 +27,7 @@ pub fn c_path(dir: &Path) -> CString {
 /// The largest sets that the layout has, whatever the kernel's limit is.
 pub fn how(create: bool) -> OpenOptions {
     let limits = Limits { msl: MAX_MSL, mns: i32::MAX as u32, opm: 500, mni: 32_000 };
-    OpenOptions { create, limits: Some(limits), fairness: None }
+    OpenOptions { create, limits: Some(limits), ..OpenOptions::default() }
 }
 
 impl Place {
