@@ -50,9 +50,12 @@ Examples:
   manyway run -- perl worker.pl
   manyway run --private -- sh -c 'make test'            semaphores of its own, gone afterwards
   manyway run --ns web --limits 250,32000,32,512 -- apache2 -DFOREGROUND
+  manyway run --no-kernel -- ./all-of-it.sh             nothing that it starts can use the kernel's semaphores
+  manyway run --report -- ./all-of-it.sh                and at the end: who used which
 
 A namespace has its limits and its fairness from the first `run` that names it.
-Programs that are static, set-user-id or for another machine cannot be given a library and are refused."
+Programs that are static, set-user-id or for another machine cannot be given a library and are refused.
+Without privileges, --no-kernel and --report keep set-user-id programs from gaining any (PR_SET_NO_NEW_PRIVS)."
 )]
 pub struct Run {
     #[command(flatten)]
@@ -69,6 +72,12 @@ pub struct Run {
     /// Start no watcher: sleepers then find the death of a holder within 50 ms instead of at once
     #[arg(long)]
     pub no_watcher: bool,
+    /// Fail the kernel's semaphore calls (ENOSYS) of the program and all that it starts: whoever slips past Manyway is heard
+    #[arg(long, help_heading = "Certainty")]
+    pub no_kernel: bool,
+    /// At the end say who used which semaphores, on standard error; with FILE, write it there as JSON
+    #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true, default_missing_value = "-", help_heading = "Certainty")]
+    pub report: Option<PathBuf>,
     /// The program and its arguments
     #[arg(required = true, trailing_var_arg = true, value_name = "PROGRAM")]
     pub program: Vec<OsString>,

@@ -8,6 +8,7 @@
 //! | [`program`] | can this program be run under Manyway? |
 //! | [`dirs`] | directories that only trusted users can change |
 //! | [`library`] | the embedded library and where it is put |
+//! | [`kernel_calls`], [`supervise`], [`report`] | who slips past to the kernel's semaphores: refused, or told of at the end |
 //! | [`watcher`], [`users`] | the process that finds deaths at once; who still uses a namespace |
 //! | [`survey`], [`waitfor`] | what sets, holders and sleepers there are; wait-for cycles |
 //! | [`output`] | tables and JSON |
@@ -20,11 +21,14 @@ mod commands;
 mod dirs;
 mod exit;
 mod explain;
+mod kernel_calls;
 mod library;
 mod namespace;
 mod output;
 mod people;
 mod program;
+mod report;
+mod supervise;
 mod survey;
 #[cfg(test)]
 mod testdir;

@@ -87,7 +87,7 @@ fn users(passwd: &str) -> HashMap<u32, String> {
 }
 
 /// A process chooses its name freely: control characters in it must not reach the terminal.
-fn printable(name: &str) -> String {
+pub fn printable(name: &str) -> String {
     name.chars().map(|c| if c.is_control() { '?' } else { c }).collect()
 }
 

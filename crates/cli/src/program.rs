@@ -26,6 +26,13 @@ pub fn find(program: &OsStr) -> Result<PathBuf> {
     Ok(path)
 }
 
+/// Why no library can be preloaded into the program at `path`, if none can.
+pub fn obstacle(path: &Path) -> Option<String> {
+    let failure = check(path, 0).err()?;
+    let what = failure.what();
+    Some(what.split_once("is refused: ").map_or(what, |(_, why)| why).to_owned())
+}
+
 fn locate(program: &OsStr, search: Option<&OsStr>) -> Result<PathBuf> {
     let shown = program.to_string_lossy();
     if program.as_bytes().contains(&b'/') {

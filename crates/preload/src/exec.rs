@@ -20,6 +20,7 @@ const PRELOAD: &[u8] = b"LD_PRELOAD=";
 const DIR: &[u8] = b"MANYWAY_DIR=";
 /// Goes with the directory, when that is another user's.
 const OWNER: &[u8] = b"MANYWAY_OWNER=";
+pub(crate) const REPORT: &[u8] = b"MANYWAY_REPORT=";
 /// How the file name of every library of this kind begins.
 const OURS: &[u8] = b"libmanyway";
 /// The longest of either variable that is handed on.
@@ -39,12 +40,19 @@ struct Start {
     /// Room for a number of 32 bits; empty when there is none.
     owner: UnsafeCell<[u8; 32]>,
     preload: UnsafeCell<[u8; LONGEST]>,
+    /// Somebody wants to be told who uses the namespace.
+    report: UnsafeCell<bool>,
 }
 
 // SAFETY: written once, by the constructor, before the program has threads; constant since.
 unsafe impl Sync for Start {}
 
-static START: Start = Start { dir: UnsafeCell::new([0; LONGEST]), owner: UnsafeCell::new([0; 32]), preload: UnsafeCell::new([0; LONGEST]) };
+static START: Start = Start {
+    dir: UnsafeCell::new([0; LONGEST]),
+    owner: UnsafeCell::new([0; 32]),
+    preload: UnsafeCell::new([0; LONGEST]),
+    report: UnsafeCell::new(false),
+};
 
 /// Keeps the variables of the environment that the program was started with. The caller has made sure that the environment is not an
 /// attacker's: a set-user-id program hands on none of it.
@@ -65,6 +73,7 @@ pub(crate) unsafe fn keep(env: *const Text) {
             write(&mut *START.owner.get(), &[OWNER, owner.to_bytes()]);
         }
         write(&mut *START.preload.get(), &[PRELOAD, ours]);
+        *START.report.get() = start::variable(env, REPORT).is_some();
     }
 }
 
@@ -85,7 +94,7 @@ fn ours(list: &[u8]) -> Option<&[u8]> {
 /// Calls `exec` with the environment `env` and what is missing in it. Without memory for that it is not called.
 fn complete(env: *const Text, exec: impl FnOnce(*const Text) -> c_int) -> Result<c_int, Errno> {
     // SAFETY: see `Start`.
-    let (dir, owner, preload) = unsafe { (&*START.dir.get(), &*START.owner.get(), &*START.preload.get()) };
+    let (dir, owner, preload, report) = unsafe { (&*START.dir.get(), &*START.owner.get(), &*START.preload.get(), *START.report.get()) };
     // SAFETY: the program's environment, which exec would read just the same.
     let (has_dir, list) = unsafe { (start::variable(env, DIR), start::variable(env, PRELOAD)) };
     let other = list.filter(|l| ours(l.to_bytes()).is_none());
@@ -99,7 +108,7 @@ fn complete(env: *const Text, exec: impl FnOnce(*const Text) -> c_int) -> Result
         if let Some(l) = other {
             write(text, &[terminated(preload), b":", l.to_bytes()]);
         }
-        scratch::with(n + 4, |all: &mut [Text]| {
+        scratch::with(n + 5, |all: &mut [Text]| {
             let mut len = 0;
             let mut add = |entry: Text| {
                 all[len] = entry;
@@ -117,6 +126,9 @@ fn complete(env: *const Text, exec: impl FnOnce(*const Text) -> c_int) -> Result
                 add(dir.as_ptr().cast());
                 if owner[0] != 0 {
                     add(owner.as_ptr().cast());
+                }
+                if report {
+                    add(c"MANYWAY_REPORT=1".as_ptr());
                 }
             }
             match (list, other) {

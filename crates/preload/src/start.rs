@@ -133,6 +133,10 @@ fn open(env: *const *const c_char) {
     let state = match dir.map(|dir| Engine::open(dir, &how)) {
         Some(Ok(mut e)) => {
             e.set_deferred_hook(trampoline::deferred);
+            // SAFETY: as above.
+            if unsafe { variable(env, exec::REPORT) }.is_some() {
+                e.set_attached_hook(sys::tell_listener);
+            }
             // SAFETY: BUSY is ours alone.
             unsafe { (*NAMESPACE.engine.get()).write(e) };
             OPEN

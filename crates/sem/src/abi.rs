@@ -102,3 +102,9 @@ pub struct SemInfo {
     /// The highest index in use; 0 when there is none.
     pub highest: i32,
 }
+
+/// The id and command of a semctl(2) that means nothing to the kernel (EINVAL): with MANYWAY_REPORT in the environment, a process that
+/// takes its place in a namespace makes it, for the one who listens to its semaphore calls.
+pub const REPORT_ID: i32 = 0x7f4d_574d;
+/// See [`REPORT_ID`].
+pub const REPORT_COMMAND: i32 = 0x4d57;

@@ -231,8 +231,12 @@ impl Engine {
                 sys::nap(20_000);
             }
         }
-        let r = if self.epoch() == 0 { self.attach_process_locked(pid) } else { Ok(()) };
+        let first = self.epoch() == 0;
+        let r = if first { self.attach_process_locked(pid) } else { Ok(()) };
         lock.store(0, Release);
+        if let (true, Ok(()), Some(hook)) = (first, r, self.attached_hook()) {
+            hook();
+        }
         r
     }
 

@@ -54,6 +54,7 @@ pub struct Engine {
     /// Permission verdicts: see `perm`.
     pub(crate) verdicts: [AtomicU64; 16],
     deferred_hook: Option<fn(&Thread)>,
+    attached_hook: Option<fn()>,
 }
 
 impl Engine {
@@ -69,6 +70,7 @@ impl Engine {
             credentials: AtomicU64::new(perm::NOTHING),
             verdicts: [const { AtomicU64::new(0) }; 16],
             deferred_hook: None,
+            attached_hook: None,
         };
         // Now, since the process may get a user namespace where it has no number yet.
         engine.euid();
@@ -235,6 +237,13 @@ impl Engine {
     }
     pub(crate) fn deferred_hook(&self) -> Option<fn(&Thread)> {
         self.deferred_hook
+    }
+    /// Sets what is called when a process has taken its place in the namespace: once in each, a fork's child as well.
+    pub fn set_attached_hook(&mut self, hook: fn()) {
+        self.attached_hook = Some(hook);
+    }
+    pub(crate) fn attached_hook(&self) -> Option<fn()> {
+        self.attached_hook
     }
     /// Marks that a signal was deferred in the current section, so that its end calls the hook.
     pub fn defer(t: &Thread) {

@@ -2,20 +2,26 @@
 
 use std::env;
 use std::fs;
+use std::io::{self, Write};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use manyway_sem::OpenOptions;
+use manyway_sem::{OpenOptions, Thread};
 
 use crate::args::Run;
 use crate::exit::{Failure, Result, Status};
-use crate::namespace::{self, DIR_VARIABLE, Intent};
+use crate::kernel_calls::{self, Verdict};
+use crate::namespace::{self, AS_IT_IS, DIR_VARIABLE, Intent};
+use crate::people::printable;
+use crate::report::Report;
 use crate::users::Gate;
 use crate::watcher::{self, Duty, End};
-use crate::{library, program};
+use crate::{library, program, supervise};
 
 const PRELOAD_VARIABLE: &str = "LD_PRELOAD";
+/// Makes the library tell the listener who uses the namespace.
+const REPORT_VARIABLE: &str = "MANYWAY_REPORT";
 
 /// Returns only when the program could not be started.
 pub fn run(args: &Run) -> Result<()> {
@@ -35,13 +41,53 @@ pub fn run(args: &Run) -> Result<()> {
         });
     }
 
-    let error = Command::new(&path)
+    let mut command = Command::new(&path);
+    command
         .arg0(name)
         .args(arguments)
         .env(PRELOAD_VARIABLE, library::preload_list(&library, env::var_os(PRELOAD_VARIABLE).as_deref()))
-        .env(DIR_VARIABLE, &dir)
-        .exec();
-    Err(Failure::io(format!("cannot execute {}", path.display()), error).status(Status::NotExecutable))
+        .env(DIR_VARIABLE, &dir);
+    let not_executed = |error| Err(Failure::io(format!("cannot execute {}", path.display()), error).status(Status::NotExecutable));
+    let Some(to) = &args.report else {
+        if args.no_kernel {
+            refuse_kernel().map_err(not_run)?;
+        }
+        return not_executed(command.exec());
+    };
+    command.env(REPORT_VARIABLE, "1");
+    match reported(command, args, &dir, to) {
+        Ok(code) => std::process::exit(code),
+        Err(error) => not_executed(error),
+    }
+}
+
+/// From here on, nobody can use the kernel's semaphores.
+fn refuse_kernel() -> Result<()> {
+    let program = kernel_calls::filter(Verdict::Refuse);
+    let installed = kernel_calls::install(&program, Verdict::Refuse);
+    installed
+        .map(drop)
+        .map_err(|e| Failure::io("cannot refuse the kernel's semaphore calls", e).advise("The kernel must have seccomp filters."))
+}
+
+/// Runs the program as a child and writes the report at its end; its exit code.
+fn reported(command: Command, args: &Run, dir: &Path, to: &Path) -> io::Result<i32> {
+    let engine = namespace::open(dir, &AS_IT_IS).ok();
+    let operations = || engine.as_ref().map_or(0, |e| e.operations(&Thread::new()));
+    let before = operations();
+    let words: Vec<_> = args.program.iter().map(|word| printable(&word.to_string_lossy())).collect();
+    let begun = Report { command: words.join(" "), namespace: dir.display().to_string(), refused: args.no_kernel, ..Report::default() };
+    let (code, mut report) = supervise::run(command, begun)?;
+    report.operations = operations().saturating_sub(before);
+    let written = if to == Path::new("-") {
+        io::stderr().write_all(report.to_string().as_bytes())
+    } else {
+        serde_json::to_string_pretty(&report).map_err(io::Error::from).and_then(|text| fs::write(to, text + "\n"))
+    };
+    if let Err(e) = written {
+        eprintln!("manyway: cannot write the report to {}: {e}", to.display());
+    }
+    Ok(code)
 }
 
 /// Finds or makes the namespace; it is opened to see that the program will be able to.
