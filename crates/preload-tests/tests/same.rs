@@ -23,5 +23,6 @@ same! {
     processes,
     raw_syscall,
     storm,
+    surroundings,
     threads,
 }

@@ -89,8 +89,8 @@ impl Engine {
     }
     /// User and group of what the caller makes.
     pub(crate) fn maker(&self) -> (u32, u32) {
-        let of = |kind, id| self.home(kind, id).unwrap_or(NOBODY);
-        (of(Kind::User, sys::geteuid()), of(Kind::Group, sys::getegid()))
+        let uid = Some(self.euid()).filter(|&uid| uid != UNKNOWN);
+        (uid.unwrap_or(NOBODY), self.home(Kind::Group, sys::getegid()).unwrap_or(NOBODY))
     }
 
     /// True when the caller is in one of the groups (of the arena's numbers).

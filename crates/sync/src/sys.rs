@@ -222,13 +222,16 @@ pub fn has_threads() -> bool {
     }
     stat(c"/proc/self/task").map_or(true, |s| s.links != 3)
 }
+/// The ids of who cannot find out its own: a sandbox may refuse even that. Never 0, whose ids may do everything.
+const NOBODY: usize = 65534;
+
 /// geteuid(2).
 pub fn geteuid() -> u32 {
-    call!(Sysno::geteuid).unwrap_or(0) as u32
+    call!(Sysno::geteuid).unwrap_or(NOBODY) as u32
 }
 /// getegid(2).
 pub fn getegid() -> u32 {
-    call!(Sysno::getegid).unwrap_or(0) as u32
+    call!(Sysno::getegid).unwrap_or(NOBODY) as u32
 }
 /// The group that the kernel takes for the caller's when it asks for permission. It is the effective one until the thread has called
 /// setfsgid(2).
