@@ -34,6 +34,7 @@ mod fork;
 mod linkmap;
 mod procfs;
 mod real;
+mod sanitizer;
 mod scratch;
 mod signal;
 mod start;
