@@ -7,6 +7,7 @@
 
 mod apache;
 mod case;
+mod debian;
 mod perl;
 mod php;
 mod python;
@@ -20,6 +21,6 @@ fn main() {
     let args = Arguments::from_args();
     space::own_user_namespace();
     let trials: Vec<Trial> =
-        [perl::cases(), python::cases(), php::cases(), apache::cases(), stress::cases()].into_iter().flatten().collect();
+        [perl::cases(), python::cases(), php::cases(), apache::cases(), stress::cases(), debian::cases()].into_iter().flatten().collect();
     run(&args, trials).exit();
 }
