@@ -6,10 +6,11 @@ use std::process::ExitCode;
 
 use clap::error::ErrorKind;
 use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
-use manyway_sem::{Fairness, Limits};
+use manyway_sem::{Fairness, Limits, Share};
 
 use crate::exit::Status;
 use crate::namespace::Choice;
+use crate::people;
 
 /// System V semaphores in user space: runs unmodified programs on them and shows who holds and who waits
 #[derive(Debug, Parser)]
@@ -52,8 +53,12 @@ Examples:
   manyway run --ns web --limits 250,32000,32,512 -- apache2 -DFOREGROUND
   manyway run --no-kernel -- ./all-of-it.sh             nothing that it starts can use the kernel's semaphores
   manyway run --report -- ./all-of-it.sh                and at the end: who used which
+  manyway run --ns web --share group:www-data -- apache2 -DFOREGROUND
+  manyway run --ns ann/web -- ./worker                  ann's, who shares it
 
-A namespace has its limits and its fairness from the first `run` that names it.
+A namespace has its limits, its fairness and its sharing from the first `run` that names it.
+Whoever shares a namespace can write all of its memory: the modes of the sets in it are kept between
+programs that keep them, and are no protection from an attacker.
 Programs that are static, set-user-id or for another machine cannot be given a library and are refused.
 Without privileges, --no-kernel and --report keep set-user-id programs from gaining any (PR_SET_NO_NEW_PRIVS)."
 )]
@@ -66,6 +71,9 @@ pub struct Run {
     /// Who gets a released unit while others sleep for it [default of a new namespace: strict]
     #[arg(long, value_enum, value_name = "RULE", help_heading = "Namespace")]
     pub fairness: Option<FairnessArg>,
+    /// Who else may use the namespace: group:NAME, all, or none [default of a new namespace: none]
+    #[arg(long, value_name = "WITH", value_parser = parse_share, conflicts_with = "private", help_heading = "Namespace")]
+    pub share: Option<Share>,
     /// Limits as in kernel.sem: semaphores per set, semaphores, operations per call, sets [default of a new namespace: the kernel's]
     #[arg(long, value_name = "MSL,MNS,OPM,MNI", value_parser = parse_limits, help_heading = "Namespace")]
     pub limits: Option<Limits>,
@@ -219,6 +227,16 @@ pub fn parse() -> Result<Command, ExitCode> {
     }
 }
 
+/// `group:NAME`, `all` or `none`.
+fn parse_share(text: &str) -> Result<Share, String> {
+    match (text, text.strip_prefix("group:")) {
+        ("all", _) => Ok(Share::All),
+        ("none", _) => Ok(Share::Nobody),
+        (_, Some(group)) => people::group_id(group).map(Share::Group).ok_or_else(|| format!("there is no group {group:?}")),
+        _ => Err("with whom: group:NAME, all or none".into()),
+    }
+}
+
 fn parse_limits(text: &str) -> Result<Limits, String> {
     let numbers: Result<Vec<u32>, _> = text.split(',').map(|n| n.trim().parse()).collect();
     match numbers.as_deref() {
@@ -258,6 +276,17 @@ mod tests {
         assert!(parse_key("0").unwrap_err().contains("IPC_PRIVATE"));
         assert!(parse_key("0x1ffffffff").is_err());
         assert!(parse_key("key").is_err());
+    }
+
+    #[test]
+    fn shares() {
+        assert_eq!(parse_share("all"), Ok(Share::All));
+        assert_eq!(parse_share("none"), Ok(Share::Nobody));
+        assert_eq!(parse_share("group:root"), Ok(Share::Group(0)));
+        assert_eq!(parse_share("group:7654321"), Ok(Share::Group(7654321)));
+        for bad in ["", "root", "group:", "group:no-such-group-at-all", "ALL", "0666"] {
+            parse_share(bad).unwrap_err();
+        }
     }
 
     #[test]

@@ -5,6 +5,7 @@ use std::path::Path;
 use manyway_sem::{Errno, Fairness, Limits, OpenError, Share};
 
 use crate::exit::Failure;
+use crate::people::{self, Names};
 
 /// A namespace in `dir` could not be opened.
 pub fn open_error(dir: &Path, error: &OpenError) -> Failure {
@@ -13,9 +14,17 @@ pub fn open_error(dir: &Path, error: &OpenError) -> Failure {
         OpenError::Os(_, Errno::ENOENT) => {
             (format!("there is no namespace in {place}"), "The first `manyway run` makes it; choose another with --dir or --ns.")
         }
-        OpenError::Os(call, Errno::EACCES | Errno::EPERM) => (
+        OpenError::Os(call, Errno::EACCES) => (
             format!("no access to the namespace in {place} ({call})"),
-            "A namespace is its owner's alone: become that user, or choose another with --dir or --ns.",
+            "It is its owner's alone, or shared with others than you: become that user, or choose another with --dir or --ns.",
+        ),
+        OpenError::Os(call, Errno::EPERM) => (
+            format!("the system does not permit it in {place} ({call})"),
+            "Is the directory or file immutable (lsattr)? To share with a group its owner must be a member of it.",
+        ),
+        OpenError::Os(call, Errno::ELOOP | Errno::ENOTDIR) => (
+            format!("{place} is a symbolic link or no directory, or its arena is a link ({call})"),
+            "Links are not followed: name the directory itself with --dir, or choose another.",
         ),
         OpenError::Os(call, Errno::ENOSPC | Errno::ENOMEM | Errno::EDQUOT) => (
             format!("no room for the namespace in {place} ({call})"),
@@ -30,12 +39,12 @@ pub fn open_error(dir: &Path, error: &OpenError) -> Failure {
             "Choose a directory with --dir on a file system that can map shared memory; /dev/shm is a good place.",
         ),
         OpenError::Foreign { what, owner } => (
-            format!("{place} cannot be trusted: the {what} belongs to user {owner}"),
-            "A namespace must be yours or root's; one that somebody shares with you is named --ns OWNER/NAME.",
+            format!("{place} cannot be trusted: the {what} belongs to user {}", Names::new().user(owner)),
+            "If that user shares the namespace with you, say so: --ns OWNER/NAME, or --share as it is shared.",
         ),
         OpenError::Untrusted(why) => (
             format!("{place} cannot be trusted: {why}"),
-            "A namespace must be yours alone: directory mode 0700, arena mode 0600, both owned by you.",
+            "Directory and arena must have one owner, and be writable by nobody who is not meant to: 0700 and 0600, or as --share makes them.",
         ),
         OpenError::NotAnArena(why) => (
             format!("{place}/arena-v1 is not a Manyway arena: {why}"),
@@ -102,10 +111,10 @@ fn fairness(fairness: Fairness) -> &'static str {
 }
 
 /// With whom a namespace is shared.
-pub fn share(share: Share) -> String {
+fn share(share: Share) -> String {
     match share {
         Share::Nobody => "nobody".into(),
-        Share::Group(gid) => format!("group {gid}"),
-        Share::All => "all".into(),
+        Share::Group(gid) => format!("group {}", people::group_name(gid)),
+        Share::All => "all users".into(),
     }
 }

@@ -4,7 +4,7 @@
 //! |---|---|
 //! | [`args`] | the command line: every subcommand and option |
 //! | [`commands`] | one file per subcommand |
-//! | [`namespace`] | which directory is the namespace; opening it |
+//! | [`namespace`], [`places`] | choosing a namespace and opening it; which directory that is |
 //! | [`program`] | can this program be run under Manyway? |
 //! | [`dirs`] | directories that only trusted users can change |
 //! | [`library`] | the embedded library and where it is put |
@@ -26,6 +26,7 @@ mod library;
 mod namespace;
 mod output;
 mod people;
+mod places;
 mod program;
 mod report;
 mod supervise;

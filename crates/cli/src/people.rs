@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::fs;
+use std::process::Command;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
@@ -76,6 +77,29 @@ impl Names {
     }
 }
 
+/// The number of the user with this name, or that is this number.
+pub fn user_id(user: &str) -> Option<u32> {
+    id("passwd", user)
+}
+/// The number of the group with this name, or that is this number.
+pub fn group_id(group: &str) -> Option<u32> {
+    id("group", group)
+}
+/// A group's name, or the number when there is none.
+pub fn group_name(gid: u32) -> String {
+    users(&fs::read_to_string("/etc/group").unwrap_or_default()).remove(&gid).unwrap_or_else(|| gid.to_string())
+}
+
+fn id(database: &str, name: &str) -> Option<u32> {
+    // A name may look like a number; -1 is nobody's.
+    let known = |text: &str| users(text).into_iter().find(|(_, known)| known == name).map(|(id, _)| id);
+    known(&fs::read_to_string(format!("/etc/{database}")).unwrap_or_default())
+        .or_else(|| name.parse().ok().filter(|&id| id != u32::MAX))
+        // Users and groups of a directory service.
+        .or_else(|| known(&String::from_utf8_lossy(&Command::new("getent").arg(database).arg(name).output().ok()?.stdout)))
+}
+
+/// Names by their numbers; of groups likewise.
 fn users(passwd: &str) -> HashMap<u32, String> {
     let entry = |line: &str| {
         let mut fields = line.split(':');
@@ -94,7 +118,6 @@ pub fn printable(name: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::process::Command;
 
     #[test]
     fn life_and_death() {
@@ -115,6 +138,11 @@ mod tests {
         let users = users("root:x:0:0:root:/root:/bin/bash\nann:x:1000:1000::/home/ann:/bin/sh\nbob:x:1000:1000::/:/bin/sh\n");
         assert_eq!(users.get(&1000).map(String::as_str), Some("ann"));
         assert_eq!(users.get(&1001), None);
+        assert_eq!(
+            (user_id("root"), group_id("root"), user_id("1234567"), group_id("1234567")),
+            (Some(0), Some(0), Some(1234567), Some(1234567))
+        );
+        assert_eq!((user_id(""), user_id("4294967295"), user_id("no-such-user-at-all")), (None, None, None));
         assert_eq!(printable("a\x1b[2Jb"), "a?[2Jb");
     }
 }

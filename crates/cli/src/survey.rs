@@ -4,12 +4,12 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use manyway_sem::abi::{IPC_NOWAIT, SEM_UNDO, SemBuf, SetStat};
-use manyway_sem::{Engine, Errno, Holder, Sleeper, Thread};
+use manyway_sem::{Engine, Errno, Holder, OpenOptions, Sleeper, Thread};
 use serde::Serialize;
 
 use crate::exit::Result;
 use crate::explain;
-use crate::namespace::{self, AS_IT_IS, Choice, Intent};
+use crate::namespace::{Choice, Intent, Place};
 use crate::people::{Names, Process, is_alive};
 use crate::waitfor::{self, Edge};
 
@@ -146,9 +146,9 @@ pub struct Step {
 impl Survey {
     /// Opens the namespace that `choice` means.
     pub fn open(choice: &Choice) -> Result<Survey> {
-        let dir = namespace::directory(choice, Intent::Find)?;
-        let engine = namespace::open(&dir, &AS_IT_IS)?;
-        Ok(Survey { dir, engine, thread: Thread::new() })
+        let place = Place::find(choice, Intent::Find, None)?;
+        let engine = place.open(&OpenOptions::FIND)?;
+        Ok(Survey { dir: place.dir, engine, thread: Thread::new() })
     }
 
     /// The namespace's directory.

@@ -3,6 +3,7 @@
 use std::fs::{self, File};
 use std::io;
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::thread::sleep;
 use std::time::Duration;
@@ -36,7 +37,8 @@ impl Gate {
     }
 
     fn lock(dir: &Path, operation: FlockOperation) -> io::Result<Gate> {
-        let directory = File::open(dir)?;
+        let how = libc::O_DIRECTORY | libc::O_NOFOLLOW;
+        let directory = fs::OpenOptions::new().read(true).custom_flags(how).open(dir)?;
         flock(&directory, operation)?;
         Ok(Gate { _directory: directory })
     }
@@ -54,7 +56,8 @@ pub fn find(dir: &Path) -> Vec<u32> {
 }
 
 fn uses(pid: u32, dir: &Path) -> bool {
-    // What may not be read belongs to somebody else, who cannot use the namespace either.
+    // What may not be read belongs to somebody else, who cannot use the namespace either, unless it is shared: then he counts from when
+    // he has a slot in it.
     let Some(environment) = environment(pid) else { return false };
     if has_entry(&environment, dir) {
         return true;

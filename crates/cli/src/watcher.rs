@@ -6,23 +6,23 @@
 
 use std::collections::HashMap;
 use std::ffi::OsString;
-use std::fs::{self, OpenOptions};
+use std::fs::{self, File, Permissions};
 use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt, fchown};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 
-use manyway_sem::{Engine, Thread};
+use manyway_sem::{Engine, OpenOptions, Share, Thread};
 use rustix::event::epoll;
 use rustix::fs::{FlockOperation, flock};
 use rustix::process::{Pid, PidfdFlags, Resource, Rlimit, getrlimit, pidfd_open, setrlimit};
 
-use crate::namespace::{self, AS_IT_IS};
+use crate::namespace::Place;
 use crate::users::{self, Gate};
 
 /// The first argument that makes this program a watcher; not for people.
@@ -30,6 +30,8 @@ const SUBCOMMAND: &str = "__watcher";
 const REAP: &str = "--reap";
 const STAY: &str = "--stay";
 const REMOVE: &str = "--remove";
+/// With the number of the namespace's owner, who may be somebody else.
+const OWNER: &str = "--owner";
 /// Whoever holds a lock on this file in the namespace's directory is its watcher.
 const LOCK_FILE: &str = "watcher.lock";
 
@@ -37,7 +39,7 @@ const LOCK_FILE: &str = "watcher.lock";
 #[derive(Debug, PartialEq, Eq)]
 pub struct Duty {
     /// The namespace.
-    pub dir: PathBuf,
+    pub place: Place,
     /// Apply the undo of the dead.
     pub reap: bool,
     /// What to do when nobody is left.
@@ -66,17 +68,24 @@ impl Duty {
             Some(arg) if arg == REMOVE => End::Remove,
             Some(_) => End::Stay,
         };
-        Some(Duty { dir: args.next()?.into(), reap, end })
+        let owner = match args.next_if(|arg| arg == OWNER) {
+            Some(_) => Some(args.next()?.to_str()?.parse().ok()?),
+            None => None,
+        };
+        Some(Duty { place: Place { dir: args.next()?.into(), owner }, reap, end })
     }
 
     /// The command line's arguments.
     pub fn to_args(&self) -> Vec<OsString> {
         let mut args = self.flags();
-        args.push(self.dir.clone().into());
+        if let Some(owner) = self.place.owner {
+            args.extend([OWNER.into(), owner.to_string().into()]);
+        }
+        args.push(self.place.dir.clone().into());
         args
     }
 
-    /// The arguments before the directory.
+    /// The arguments before the owner and the directory.
     pub fn flags(&self) -> Vec<OsString> {
         let end = match self.end {
             End::Leave => None,
@@ -131,17 +140,21 @@ pub fn main(duty: &Duty) -> ExitCode {
 }
 
 fn watch(duty: &Duty) -> io::Result<()> {
-    let Ok(_lock) = lock(&duty.dir) else { return Ok(()) };
+    let Ok(_lock) = lock(&duty.place.dir) else { return Ok(()) };
     // A descriptor for each process: the usual thousand is too few.
     let limit = getrlimit(Resource::Nofile);
     let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
     let engine = if duty.reap {
-        Some(namespace::open(&duty.dir, &AS_IT_IS).map_err(|failure| io::Error::other(failure.what().to_owned()))?)
+        Some(duty.place.open(&OpenOptions::FIND).map_err(|failure| io::Error::other(failure.what().to_owned()))?)
     } else {
         None
     };
-    let watch =
-        Arc::new(Watch { engine, dir: duty.dir.clone(), events: epoll::create(epoll::CreateFlags::CLOEXEC)?, watched: Mutex::default() });
+    let watch = Arc::new(Watch {
+        engine,
+        dir: duty.place.dir.clone(),
+        events: epoll::create(epoll::CreateFlags::CLOEXEC)?,
+        watched: Mutex::default(),
+    });
     if watch.engine.is_some() {
         // From here on a new process rings; those before are found by the first look.
         watch.set_mark(std::process::id());
@@ -150,16 +163,50 @@ fn watch(duty: &Duty) -> io::Result<()> {
     }
     let _closed = watch.serve(duty.end == End::Stay)?;
     if duty.end == End::Remove {
-        fs::remove_dir_all(&duty.dir)?;
+        fs::remove_dir_all(&duty.place.dir)?;
     }
     Ok(())
 }
 
 /// Becomes the watcher of the namespace in `dir`, unless there is one.
 fn lock(dir: &Path) -> io::Result<OwnedFd> {
-    let file = OpenOptions::new().write(true).create(true).mode(0o600).custom_flags(libc::O_NOFOLLOW).open(dir.join(LOCK_FILE))?;
+    let file = lock_file(dir, Share::Nobody)?;
     flock(&file, FlockOperation::NonBlockingLockExclusive)?;
     Ok(file.into())
+}
+
+/// Opens the file that tells of a watcher; whoever shares the namespace can lock it.
+fn lock_file(dir: &Path, share: Share) -> io::Result<File> {
+    let path = dir.join(LOCK_FILE);
+    // What somebody may have put there instead must not make this wait.
+    let mut how = fs::OpenOptions::new();
+    how.write(true).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK);
+    let file = match how.open(&path) {
+        Err(e) if e.kind() == io::ErrorKind::NotFound => match how.clone().create_new(true).mode(0o600).open(&path) {
+            // Another one was faster.
+            Err(e) if e.kind() == io::ErrorKind::AlreadyExists => how.open(&path)?,
+            made => made?,
+        },
+        opened => opened?,
+    };
+    if !file.metadata()?.is_file() {
+        return Err(io::Error::other(format!("{} is not a regular file", path.display())));
+    }
+    if share != Share::Nobody {
+        file.set_permissions(Permissions::from_mode(share.file_mode()))?;
+    }
+    Ok(file)
+}
+
+/// Lets those who share the namespace in `dir` be its watcher, too. The owner does so.
+pub fn share(dir: &Path, share: Share) -> io::Result<()> {
+    let file = lock_file(dir, share)?;
+    let (owner, file_owner) = (dir.metadata()?, file.metadata()?);
+    let group = if let Share::Group(gid) = share { gid } else { file_owner.gid() };
+    if (owner.uid(), group) != (file_owner.uid(), file_owner.gid()) {
+        fchown(&file, Some(owner.uid()), Some(group))?;
+    }
+    Ok(())
 }
 
 /// Removes those private namespaces in `dirs` whose watcher was killed and that nobody uses.
@@ -289,8 +336,10 @@ mod tests {
 
     #[test]
     fn command_lines() {
-        for (reap, end) in [(true, End::Leave), (true, End::Stay), (true, End::Remove), (false, End::Remove)] {
-            let duty = Duty { dir: "/a b".into(), reap, end };
+        for (reap, end, owner) in
+            [(true, End::Leave, None), (true, End::Stay, Some(7)), (true, End::Remove, None), (false, End::Remove, Some(0))]
+        {
+            let duty = Duty { place: Place { dir: "/a b".into(), owner }, reap, end };
             let args = std::iter::once("manyway".into()).chain(duty.to_args());
             assert_eq!(Duty::from_args(args), Some(duty));
         }

@@ -237,7 +237,7 @@ pub fn getegid() -> u32 {
 /// setfsgid(2).
 pub fn fsgid() -> u32 {
     // An id that cannot be set leaves the old one, which is what the call returns.
-    call!(Sysno::setfsgid, u32::MAX).unwrap_or(0) as u32
+    call!(Sysno::setfsgid, u32::MAX).unwrap_or(NOBODY) as u32
 }
 
 /// Calls `f` with the caller's supplementary groups. More than 1,024 (the kernel's limit is 65,536) are not looked at: then with none.

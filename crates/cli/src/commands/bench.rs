@@ -9,6 +9,7 @@ use serde::Serialize;
 use crate::args::Bench;
 use crate::exit::{Failure, Result};
 use crate::library;
+use crate::namespace::Place;
 use crate::output::{Report, Sheet, emit};
 use crate::watcher::{Duty, End};
 
@@ -28,7 +29,7 @@ pub fn run(args: &Bench) -> Result<()> {
     let command = |arguments: Vec<_>| [exe.clone().into()].into_iter().chain(arguments).collect();
     // A worker is told what to preload.
     let preload = if matches!(args.args.workload, Workload::Worker { .. }) { None } else { Some(library::install()?) };
-    let watcher = Duty { dir: Default::default(), reap: true, end: End::Stay };
+    let watcher = Duty { place: Place { dir: Default::default(), owner: None }, reap: true, end: End::Stay };
     let surroundings = Env { worker: command(vec!["bench".into()]), preload, watcher: Some(command(watcher.flags())) };
     let figures = cli::run(&args.args, &surroundings).map_err(|e| Failure::new(e.to_string()))?;
     emit(&Outcome(figures), false)

@@ -3,17 +3,20 @@
 use std::env;
 use std::fs;
 use std::io::{self, Write};
+use std::os::unix::fs::MetadataExt;
 use std::os::unix::process::CommandExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 
-use manyway_sem::{OpenOptions, Thread};
+use manyway_sem::{OpenOptions, Share, Thread};
+use rustix::process::geteuid;
 
 use crate::args::Run;
 use crate::exit::{Failure, Result, Status};
 use crate::kernel_calls::{self, Verdict};
-use crate::namespace::{self, AS_IT_IS, DIR_VARIABLE, Intent};
+use crate::namespace::{DIR_VARIABLE, Intent, OWNER_VARIABLE, Place};
 use crate::people::printable;
+use crate::places::Surroundings;
 use crate::report::Report;
 use crate::users::Gate;
 use crate::watcher::{self, Duty, End};
@@ -29,12 +32,13 @@ pub fn run(args: &Run) -> Result<()> {
     let path = program::find(name)?;
     let not_run = |failure: Failure| failure.status(Status::NotRun);
     let library = library::install().map_err(not_run)?;
-    let dir = prepare_namespace(args).map_err(not_run)?;
+    let (place, owner) = prepare_namespace(args).map_err(not_run)?;
+    let dir = &place.dir;
 
     // Until this process has become the program, no watcher may conclude that nobody uses the namespace.
-    let _gate = Gate::hold_open(&dir).map_err(|e| not_run(Failure::io(format!("cannot lock {}", dir.display()), e)))?;
+    let _gate = Gate::hold_open(dir).map_err(|e| not_run(Failure::io(format!("cannot lock {}", dir.display()), e)))?;
     // A private namespace needs somebody who removes it, even if nobody is to look for deaths.
-    let duty = Duty { dir: dir.clone(), reap: !args.no_watcher, end: if args.private { End::Remove } else { End::Leave } };
+    let duty = Duty { place: place.clone(), reap: !args.no_watcher, end: if args.private { End::Remove } else { End::Leave } };
     if duty.reap || duty.end == End::Remove {
         watcher::start(&duty).unwrap_or_else(|e| {
             eprintln!("manyway: no watcher ({e}): sleepers find the death of a holder within 50 ms instead of at once");
@@ -46,7 +50,11 @@ pub fn run(args: &Run) -> Result<()> {
         .arg0(name)
         .args(arguments)
         .env(PRELOAD_VARIABLE, library::preload_list(&library, env::var_os(PRELOAD_VARIABLE).as_deref()))
-        .env(DIR_VARIABLE, &dir);
+        .env(DIR_VARIABLE, dir)
+        .env_remove(OWNER_VARIABLE);
+    if let Some(owner) = owner {
+        command.env(OWNER_VARIABLE, owner.to_string());
+    }
     let not_executed = |error| Err(Failure::io(format!("cannot execute {}", path.display()), error).status(Status::NotExecutable));
     let Some(to) = &args.report else {
         if args.no_kernel {
@@ -55,7 +63,7 @@ pub fn run(args: &Run) -> Result<()> {
         return not_executed(command.exec());
     };
     command.env(REPORT_VARIABLE, "1");
-    match reported(command, args, &dir, to) {
+    match reported(command, args, &place, to) {
         Ok(code) => std::process::exit(code),
         Err(error) => not_executed(error),
     }
@@ -71,12 +79,13 @@ fn refuse_kernel() -> Result<()> {
 }
 
 /// Runs the program as a child and writes the report at its end; its exit code.
-fn reported(command: Command, args: &Run, dir: &Path, to: &Path) -> io::Result<i32> {
-    let engine = namespace::open(dir, &AS_IT_IS).ok();
+fn reported(command: Command, args: &Run, place: &Place, to: &Path) -> io::Result<i32> {
+    let engine = place.open(&OpenOptions::FIND).ok();
     let operations = || engine.as_ref().map_or(0, |e| e.operations(&Thread::new()));
     let before = operations();
     let words: Vec<_> = args.program.iter().map(|word| printable(&word.to_string_lossy())).collect();
-    let begun = Report { command: words.join(" "), namespace: dir.display().to_string(), refused: args.no_kernel, ..Report::default() };
+    let begun =
+        Report { command: words.join(" "), namespace: place.dir.display().to_string(), refused: args.no_kernel, ..Report::default() };
     let (code, mut report) = supervise::run(command, begun)?;
     report.operations = operations().saturating_sub(before);
     let written = if to == Path::new("-") {
@@ -90,21 +99,36 @@ fn reported(command: Command, args: &Run, dir: &Path, to: &Path) -> io::Result<i
     Ok(code)
 }
 
-/// Finds or makes the namespace; it is opened to see that the program will be able to.
-fn prepare_namespace(args: &Run) -> Result<PathBuf> {
-    let dir = if args.private {
-        watcher::remove_abandoned(&namespace::private_orphans());
-        namespace::private_directory()?
+/// Finds or makes the namespace; it is opened to see that the program will be able to. With it the owner that the program must be told,
+/// since a process that it starts may be another user's.
+fn prepare_namespace(args: &Run) -> Result<(Place, Option<u32>)> {
+    let place = if args.private {
+        let surroundings = Surroundings::real();
+        watcher::remove_abandoned(&surroundings.orphans());
+        Place { dir: surroundings.private()?, owner: None }
     } else {
-        namespace::directory(&args.namespace, Intent::Make)?
+        Place::find(&args.namespace, Intent::Make, args.share)?
     };
-    let how = OpenOptions { limits: args.limits, fairness: args.fairness.map(Into::into), ..OpenOptions::CREATE };
-    // One spelling for all: the watcher knows the users of a namespace by this value.
-    let opened = namespace::open(&dir, &how).and_then(|_| dir.canonicalize().map_err(|e| Failure::io(dir.display(), e)));
+    let how = OpenOptions { limits: args.limits, fairness: args.fairness.map(Into::into), share: args.share, ..OpenOptions::CREATE };
+    let opened = open(&place, &how);
     if opened.is_err() && args.private {
-        discard(&dir);
+        discard(&place.dir);
     }
     opened
+}
+
+fn open(place: &Place, how: &OpenOptions) -> Result<(Place, Option<u32>)> {
+    let engine = place.open(how)?;
+    // One spelling for all: the watcher knows the users of a namespace by this value.
+    let dir = place.dir.canonicalize().map_err(|e| Failure::io(place.dir.display(), e))?;
+    let owner = dir.metadata().map_err(|e| Failure::io(dir.display(), e))?.uid();
+    let own = geteuid().as_raw();
+    if engine.share() != Share::Nobody && (owner == own || own == 0) {
+        // Whoever cannot have a watcher learns of a death within 50 ms.
+        let _ = watcher::share(&dir, engine.share());
+    }
+    let told = (owner != 0 && (owner != own || engine.share() != Share::Nobody)).then_some(owner);
+    Ok((Place { dir, owner: place.owner }, told))
 }
 
 /// A private directory that nobody will use.

@@ -1,4 +1,5 @@
 /* A program on System V semaphores that knows nothing of Manyway. It carries out its arguments in order:
+ *   mode MODE         the mode of sets that are made (octal after 0)
  *   get KEY N         make or find a set, print its id; the other commands use it
  *   set NUM VALUE     SETVAL
  *   op NUM OP [undo]  one operation; prints "done" afterwards
@@ -16,6 +17,7 @@
 #include <unistd.h>
 
 static int id = -1;
+static int mode = 0600;
 static char **arg;
 
 static const char *next(void)
@@ -42,9 +44,11 @@ static void check(int failed, const char *what)
 
 static void command(const char *name)
 {
-	if (!strcmp(name, "get")) {
+	if (!strcmp(name, "mode")) {
+		mode = number();
+	} else if (!strcmp(name, "get")) {
 		key_t key = number();
-		id = semget(key, number(), IPC_CREAT | 0600);
+		id = semget(key, number(), IPC_CREAT | mode);
 		check(id < 0, "semget");
 		printf("%d\n", id);
 	} else if (!strcmp(name, "set")) {

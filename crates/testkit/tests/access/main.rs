@@ -45,6 +45,10 @@ fn main() {
         count(&PLANTED),
         conclusion.num_failed
     );
+    if let Some(dir) = LIBRARY.get().and_then(|path| path.parent()) {
+        // What cannot be removed stays in the directory for temporary files.
+        let _ = std::fs::remove_dir_all(dir);
+    }
     conclusion.exit();
 }
 
@@ -58,17 +62,18 @@ fn carried_out(run: fn()) -> Result<(), Failed> {
     })
 }
 
+/// A copy of the library.
+static LIBRARY: OnceLock<PathBuf> = OnceLock::new();
+
 /// The library, where every user can read it.
 fn library() -> &'static Path {
-    static COPY: OnceLock<(tempfile::TempDir, PathBuf)> = OnceLock::new();
-    let (_, path) = COPY.get_or_init(|| {
+    LIBRARY.get_or_init(|| {
         let built = preload_library().unwrap_or_else(|e| panic!("{e}"));
-        let dir = open_directory(&std::env::temp_dir());
-        let path = dir.path().join("libmanyway.so");
+        // Removed by `main`.
+        let path = open_directory(&std::env::temp_dir()).keep().join("libmanyway.so");
         std::fs::copy(built, &path).expect("room for a copy of the library");
-        (dir, path)
-    });
-    path
+        path
+    })
 }
 
 /// A new directory that everybody can look into.
