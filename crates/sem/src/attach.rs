@@ -52,6 +52,8 @@ pub struct Thread {
     pub(crate) outcome: AtomicU32,
     /// 1: the slot's page for several operations is allocated.
     pub(crate) ops_ready: AtomicU32,
+    /// When a holder was asked for certain whether it lives.
+    pub(crate) doubted: AtomicU64,
     /// Byte offset of the slot's control page.
     pub(crate) ctl_at: AtomicU64,
     /// Where the semaphores that it used last with SEM_UNDO are.
@@ -71,6 +73,7 @@ impl Thread {
             sleeping: AtomicU32::new(0),
             outcome: AtomicU32::new(0),
             ops_ready: AtomicU32::new(0),
+            doubted: AtomicU64::new(0),
             ctl_at: AtomicU64::new(0),
             kept: [const { Kept::new() }; KEPT],
             region: ThreadRegion::new(),

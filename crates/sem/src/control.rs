@@ -90,7 +90,7 @@ impl Engine {
             match r {
                 Some(r) => return r,
                 None => {
-                    self.bury_all(t, set, nums.clone());
+                    self.bury_marked(t, set, nums.clone());
                     looked = true;
                 }
             }
@@ -127,7 +127,7 @@ impl Engine {
         let own = if what == Count::Zero { &cell.zero } else { &cell.alter };
         for (q, simple) in [(own, true), (&set.head.alter, false), (&set.head.consts, false)] {
             for (slot, ctl) in self.walk(q) {
-                if self.context_gone(slot) {
+                if self.context_gone(slot) || self.sleeper_gone_for_certain(slot, ctl) {
                     dead = true;
                     continue;
                 }

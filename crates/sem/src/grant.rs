@@ -69,13 +69,16 @@ impl Engine {
 
     /// True, after burying it, when a sleeper's thread is gone: no unit goes to the dead.
     fn skip_dead(&self, set: &SetRef<'_>, slot: u32, ctl: &ThreadCtl) -> bool {
-        if !self.context_gone(slot) {
-            return false;
+        let gone = self.context_gone(slot);
+        if gone {
+            self.bury_sleeper(set, slot, ctl);
         }
+        gone
+    }
+    fn bury_sleeper(&self, set: &SetRef<'_>, slot: u32, ctl: &ThreadCtl) {
         // In this order: once it sleeps no more its slot may be somebody else's.
         self.unlink(set, slot, ctl);
         node::withdraw(ctl, node::seq(ctl.state.load(Relaxed)));
-        true
     }
 
     /// Completes the zero-sleepers of a cell whose value is 0 (wake_const_ops in ipc/sem.c). True: there was one.
@@ -134,6 +137,10 @@ impl Engine {
             Verdict::Blocks(_) => false,
             Verdict::Fails(e) => {
                 self.fail(set, s, sleeper, Outcome::of(e), wakes);
+                false
+            }
+            Verdict::Proceeds if self.sleeper_gone_for_certain(s, sleeper) => {
+                self.bury_sleeper(set, s, sleeper);
                 false
             }
             Verdict::Proceeds => {
@@ -308,6 +315,10 @@ impl Engine {
             }
             Verdict::Fails(e) => {
                 self.fail(set, s, sleeper, Outcome::of(e), wakes);
+                false
+            }
+            Verdict::Proceeds if self.sleeper_gone_for_certain(s, sleeper) => {
+                self.bury_sleeper(set, s, sleeper);
                 false
             }
             Verdict::Proceeds => {

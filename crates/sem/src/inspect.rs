@@ -25,7 +25,7 @@ impl Engine {
             if w.state() != SlotState::Live || self.record(proc, set.index, set.tag).is_none() {
                 continue;
             }
-            let alive = !self.process_suspect(proc) || !self.process_gone(proc);
+            let alive = !self.process_gone(proc);
             for (num, _) in set.cells() {
                 let adj = self.adjustment(proc, &set, num);
                 if adj != 0 {

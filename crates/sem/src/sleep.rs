@@ -124,9 +124,7 @@ impl Engine {
             let _ = watcher.compare_exchange(pid, 0, AcqRel, Relaxed);
         }
         self.reap_processes(t, None, false);
-        for op in ops {
-            while self.bury_holders(t, set, op.num, true) {}
-        }
+        self.bury_all(t, set, ops.iter().map(|op| op.num));
     }
 
     /// For the signal trampoline: see [`Engine::before_handler`].

@@ -81,6 +81,13 @@ impl Engine {
         live(word).is_some_and(|w| self.process_gone(w.by()) && mark_gone(word, w, ctl))
     }
 
+    /// The same of a sleeper that is about to get what it waits for, or is counted. The question (a system call or two) is spared those who
+    /// have slept for less than a second.
+    pub(crate) fn sleeper_gone_for_certain(&self, slot: u32, ctl: &ThreadCtl) -> bool {
+        const LONG_NS: u64 = 1_000_000_000;
+        manyway_sync::clock::monotonic_ns().saturating_sub(ctl.ticket.load(Relaxed)) > LONG_NS && self.context_gone_for_certain(slot)
+    }
+
     /// *Process gone*: its identity is no running process's.
     pub(crate) fn process_gone(&self, proc: u32) -> bool {
         let Some(p) = self.proc_slot(proc) else { return false };

@@ -6,8 +6,8 @@
 use manyway_shm::View;
 use manyway_shm::alloc::Kind;
 use manyway_shm::layout::*;
-use manyway_sync::Errno;
 use manyway_sync::atomic::{AtomicI16, AtomicU32, Ordering::*};
+use manyway_sync::{Errno, clock};
 
 use crate::attach::Me;
 use crate::edges;
@@ -180,38 +180,58 @@ impl Engine {
     }
 
     /// Looks at the holders of a semaphore and applies the undo of one that is gone. True: there was one; look at the semaphore again.
-    /// With `ask`, asks also after those who seem to live: a mark may be missing (see [`Engine::context_gone_for_certain`]).
     /// Called without any lock.
-    pub(crate) fn bury_holders(&self, t: &crate::attach::Thread, set: &SetRef<'_>, num: u16, ask: bool) -> bool {
+    ///
+    /// Two loads tell of a holder that it lives, unless the mark of its end is missing (see [`Engine::context_gone_for_certain`]): so one of
+    /// them, the `doubted`th, may be asked for certain. No more than one, since there may be as many sleepers that ask as holders.
+    fn bury_holders(&self, t: &crate::attach::Thread, set: &SetRef<'_>, num: u16, doubted: Option<u32>) -> bool {
         let Some(cell) = set.cell(num as u32) else { return false };
         let h = cell.holders.load(Acquire);
         if h == 0 {
             return false;
         }
-        if !ask
-            && let Some(only) = holders::only(h)
+        let doubted = doubted.map(|d| d % holders::count(h).max(1));
+        if let (Some(only), None) = (holders::only(h), doubted)
             && !self.process_suspect(only)
         {
             return false;
         }
-        let mut gone = None;
+        let (mut gone, mut n) = (None, 0);
         self.each_holder(set, num, |proc, _| {
-            if gone.is_none() && (ask || self.process_suspect(proc)) && self.process_gone(proc) {
+            if gone.is_none() && (doubted == Some(n) || self.process_suspect(proc)) && self.process_gone(proc) {
                 gone = Some(proc);
             }
+            n += 1;
         });
         gone.is_some_and(|proc| self.see_recovered(t, proc))
     }
 
-    /// The same for all semaphores of a set that `nums` names.
-    pub(crate) fn bury_all(&self, t: &crate::attach::Thread, set: &SetRef<'_>, nums: impl Iterator<Item = u16>) -> bool {
-        let mut any = false;
+    /// A number, at most every 50 ms: time to ask for certain, and whom.
+    fn doubt(&self, t: &crate::attach::Thread) -> Option<u32> {
+        const DOUBT_NS: u64 = 50_000_000;
+        let now = clock::monotonic_ns() / DOUBT_NS;
+        // Scattered: callers have rhythms of their own.
+        let number = (now.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 33) as u32;
+        (t.doubted.swap(now, Relaxed) != now).then_some(number)
+    }
+
+    /// The same for all semaphores of a set that `nums` names; every now and then with a doubt.
+    pub(crate) fn bury_all(&self, t: &crate::attach::Thread, set: &SetRef<'_>, nums: impl Iterator<Item = u16>) {
         for num in nums {
-            while self.bury_holders(t, set, num, false) {
-                any = true;
+            let doubted = if self.held(set, num) { self.doubt(t) } else { None };
+            if self.bury_holders(t, set, num, doubted) {
+                while self.bury_holders(t, set, num, None) {}
             }
         }
-        any
+    }
+    /// The same for a second look in one call.
+    pub(crate) fn bury_marked(&self, t: &crate::attach::Thread, set: &SetRef<'_>, nums: impl Iterator<Item = u16>) {
+        for num in nums {
+            while self.bury_holders(t, set, num, None) {}
+        }
+    }
+    fn held(&self, set: &SetRef<'_>, num: u16) -> bool {
+        set.cell(num as u32).is_some_and(|c| c.holders.load(Relaxed) != 0)
     }
 
     /// Applies a process's adjustments for one set: value := clamp(value + adjustment), all at once (exit_sem in ipc/sem.c: one locked pass

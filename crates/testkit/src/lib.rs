@@ -6,6 +6,7 @@
 
 mod agent;
 mod backend;
+mod command;
 pub mod image;
 pub mod invariants;
 mod preload;
@@ -21,6 +22,7 @@ mod worker;
 mod world;
 
 pub use agent::Agent;
+pub use command::manyway_command;
 pub use preload::preload_library;
 pub use protocol::{Clone, Command, Info, NewImage, Op, Out, Pointer, Reply, Res, Snapshot, Stat, add, dec, inc, zero};
 pub use worker::become_worker_if_asked;

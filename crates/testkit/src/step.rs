@@ -19,8 +19,21 @@ const LOOK: u32 = 64;
 const FAR: usize = 8;
 /// A child that does not come to a breakpoint by then sleeps.
 const PATIENCE: Duration = Duration::from_secs(1);
+/// A child that does not come back from the kernel by then sleeps.
+const MOMENT: Duration = Duration::from_millis(2);
 /// One byte: INT3.
 const BREAKPOINT: i64 = 0xcc;
+
+/// Where a child stands after some steps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum At {
+    /// In the call.
+    Inside,
+    /// The call has returned.
+    End,
+    /// Asleep in the kernel, within its last step.
+    Asleep,
+}
 
 /// A child process, stopped somewhere in a call. The thread that forked it is the one that may move it. Dropped, it is killed and reaped.
 #[derive(Debug)]
@@ -54,6 +67,33 @@ impl Stepped {
     pub fn step(&self) {
         ptrace::step(self.pid, None).expect("the child is stopped");
         self.wait();
+    }
+
+    /// Executes so many instructions of the call, if it has them and does not go to sleep before; and how many it was. To be called once, in
+    /// front of the call.
+    pub fn advance(&self, instructions: usize) -> (At, usize) {
+        let mut regs = self.registers();
+        let end = regs.rip;
+        for n in 1..=instructions {
+            if self.goes_to_sleep(&regs) {
+                ptrace::step(self.pid, None).expect("the child is stopped");
+                if !self.wait_for(MOMENT) {
+                    return (At::Asleep, n);
+                }
+            } else {
+                self.step();
+            }
+            regs = self.registers();
+            if regs.rip == end {
+                return (At::End, n);
+            }
+        }
+        (At::Inside, instructions)
+    }
+
+    /// Kills the child where it stands, and leaves it to be reaped.
+    pub fn kill(&self) {
+        let _ = kill(self.pid, Signal::SIGKILL);
     }
 
     fn registers(&self) -> user_regs_struct {

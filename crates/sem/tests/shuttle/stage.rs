@@ -116,7 +116,8 @@ impl Stage {
             let mut sets = vec![];
             self.engine.for_each_set(&self.t, &mut |s, _| sets.push(s.id));
             for id in sets {
-                self.engine.for_each_sleeper(&self.t, id, &mut |s, _| queued.push((s.pid, s.tid))).expect("a set");
+                // It may be gone by now: looking at the last one finished the removal that a dead one had begun.
+                let _ = self.engine.for_each_sleeper(&self.t, id, &mut |s, _| queued.push((s.pid, s.tid)));
             }
         });
         let late = asleep.iter().find(|a| !queued.contains(a));
@@ -146,6 +147,10 @@ impl Stage {
     /// What must hold when nobody moves: values in range, no lock left, no sleeper that could go on, holders counted, and no slot of
     /// anybody who has ended, once the next caller has looked.
     pub fn check(&self) {
+        if self.rules.no_marks {
+            // Looking at the values may find a death, and complete who was asleep a moment ago.
+            sim::quietly(|| self.engine.reap(&self.t, None));
+        }
         let sleepers = self.sleepers();
         let values = self.values();
         for (who, ops) in &sleepers {

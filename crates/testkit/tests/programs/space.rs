@@ -4,9 +4,8 @@
 use std::env;
 use std::ffi::OsStr;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Stdio};
-use std::sync::OnceLock;
 
 use nix::sched::{CloneFlags, unshare};
 use nix::unistd::{getegid, geteuid};
@@ -166,28 +165,5 @@ pub fn output(command: &mut Command) -> Outcome<String> {
 
 /// The command `manyway` of this build.
 fn manyway() -> Outcome<&'static Path> {
-    static MANYWAY: OnceLock<Result<PathBuf, String>> = OnceLock::new();
-    let built = MANYWAY.get_or_init(|| build_manyway().map_err(|e| e.message().unwrap_or("it was not built").to_owned()));
-    built.as_deref().map_err(|why| format!("no command manyway to test: {why}").into())
-}
-
-fn build_manyway() -> Outcome<PathBuf> {
-    let test = env::current_exe()?;
-    // A test lies in <target>/<profile>/deps.
-    let [_, _, profile, target] = [0, 1, 2, 3].map(|n| test.ancestors().nth(n));
-    let (Some(profile), Some(target)) = (profile, target) else {
-        return Err(format!("{} is not in a target directory", test.display()).into());
-    };
-    let manyway = profile.join("manyway");
-    // `cargo test` does not build the command, or not always, and one of an earlier build would be the wrong one.
-    let cargo = env::var_os("CARGO");
-    if cargo.is_some() || !manyway.exists() {
-        let mut build = Command::new(cargo.unwrap_or_else(|| "cargo".into()));
-        build.args(["build", "--quiet", "--package", "manyway", "--target-dir"]).arg(target);
-        if profile.ends_with("release") {
-            build.arg("--release");
-        }
-        output(build.current_dir(env!("CARGO_MANIFEST_DIR")))?;
-    }
-    Ok(manyway)
+    Ok(manyway_testkit::manyway_command()?)
 }
