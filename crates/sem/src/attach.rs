@@ -6,7 +6,9 @@ use manyway_sync::atomic::{AtomicU32, AtomicU64, Ordering::*, compiler_fence, fe
 use manyway_sync::identity::Identity;
 use manyway_sync::{Errno, sys};
 
-use crate::engine::Engine;
+use crate::engine::{Damage, Engine};
+use crate::lock::{NO_SET, Wait};
+use crate::node;
 use crate::slots::*;
 use crate::word;
 
@@ -54,8 +56,15 @@ pub struct Thread {
     pub(crate) ops_ready: AtomicU32,
     /// When a holder was asked for certain whether it lives.
     pub(crate) doubted: AtomicU64,
+    /// When the time of the call that it is in is up (CLOCK_MONOTONIC ns); 0: never. For waits for locks.
+    pub(crate) until: AtomicU64,
     /// Byte offset of the slot's control page.
     pub(crate) ctl_at: AtomicU64,
+    /// The slot's word as it was taken.
+    word: AtomicU64,
+    /// The epoch in which the region was linked into this thread's robust list; 0: it is not. A fork's child has a list of its own. (What
+    /// the shared page says of it is no ground to touch private lists.)
+    linked: AtomicU64,
     /// Where the semaphores that it used last with SEM_UNDO are.
     pub(crate) kept: [Kept; KEPT],
     /// The robust word's region, kept over forks.
@@ -74,7 +83,10 @@ impl Thread {
             outcome: AtomicU32::new(0),
             ops_ready: AtomicU32::new(0),
             doubted: AtomicU64::new(0),
+            until: AtomicU64::new(0),
             ctl_at: AtomicU64::new(0),
+            word: AtomicU64::new(0),
+            linked: AtomicU64::new(0),
             kept: [const { Kept::new() }; KEPT],
             region: ThreadRegion::new(),
         }
@@ -131,6 +143,13 @@ impl Engine {
     pub(crate) fn leave(&self, t: &Thread) {
         compiler_fence(SeqCst);
         let outer = t.in_section.load(Relaxed).saturating_sub(1);
+        if outer == 0
+            && t.epoch.load(Relaxed) == self.epoch()
+            && let Some(ctl) = self.ctl(t.slot.load(Relaxed))
+        {
+            // A lock that names this slot from now on is damage, and told from a section that is stopped: see `lock`.
+            ctl.head.store(0, Release);
+        }
         t.in_section.store(outer, Relaxed);
         compiler_fence(SeqCst);
         if outer == 0 && t.deferred.load(Relaxed) != 0 {
@@ -168,9 +187,13 @@ impl Engine {
         if epoch == 0 || t.epoch.load(Relaxed) != epoch || self.wiped(wiped::PID_BITS).load(Relaxed) == 0 {
             self.attach(t)?;
         }
+        t.until.store(0, Relaxed);
         if t.in_section.load(Relaxed) != 0 {
             // A signal handler that was not deferred, or a section that was abandoned by cancellation.
             self.abandoned(t)?;
+        }
+        if !self.is_mine(t) {
+            self.evicted(t)?;
         }
         let slot = t.slot.load(Relaxed);
         let ctl = self.ctl(slot).ok_or(Errno::EIO)?;
@@ -186,6 +209,32 @@ impl Engine {
         self.release_locks_of(t.slot.load(Relaxed));
         t.in_section.store(0, Relaxed);
         Ok(())
+    }
+
+    /// True while the thread's slot is what it was when it took it.
+    fn is_mine(&self, t: &Thread) -> bool {
+        let word = self.thread_word(t.slot.load(Relaxed));
+        word.is_some_and(|w| ThreadWord(w.load(Relaxed)).with_recoverer(None).0 == t.word.load(Relaxed))
+    }
+
+    /// The slot has been given to somebody else, or is none, though its thread lives: a hostile or broken writer's work. Takes another one.
+    #[cold]
+    #[inline(never)]
+    fn evicted(&self, t: &Thread) -> Result<(), Errno> {
+        if t.in_section.load(Relaxed) != 0 {
+            // In the middle of a recovery: at the next call.
+            return Err(Errno::EIO);
+        }
+        self.damaged(Damage::Slot, NO_SET);
+        self.unlink_region(t);
+        t.epoch.store(0, Relaxed);
+        self.attach(t)
+    }
+
+    fn unlink_region(&self, t: &Thread) {
+        if t.linked.swap(0, Relaxed) == self.epoch() {
+            t.region.unlink();
+        }
     }
 
     #[cold]
@@ -273,7 +322,7 @@ impl Engine {
         };
         self.wiped(wiped::PROC).store(proc as u64, Relaxed);
         self.wiped(wiped::PID).store(pid as u64, Relaxed);
-        self.wiped(wiped::EPOCH).store(h.attached.fetch_add(1, Relaxed) + 1, Release);
+        self.wiped(wiped::EPOCH).store(h.attached.fetch_add(1, Relaxed).wrapping_add(1).max(1), Release);
         self.wiped(wiped::PID_BITS).store(word::pid_bits(pid), Release);
         h.doorbell.fetch_add(1, Release);
         fence(SeqCst); // WATCHER
@@ -299,6 +348,7 @@ impl Engine {
             return Err(e);
         }
         w.go_live(word, proc); // SLOT-LIVE: the control page before it
+        t.word.store(w.owned(proc, SlotState::Live).0, Relaxed);
         if let Some(p) = self.proc_slot(proc) {
             p.thread_hint.store(slot + 1, Relaxed);
         }
@@ -316,6 +366,7 @@ impl Engine {
         let tid = sys::gettid();
         occupy(ctl, tid);
         let linked = t.region.link(&self.arena, at)?;
+        t.linked.store(if linked { self.epoch() } else { 0 }, Relaxed);
         ctl.unlinked.store(!linked as u32, Relaxed);
         Ok(())
     }
@@ -327,17 +378,28 @@ impl Engine {
             return;
         }
         let slot = t.slot.load(Relaxed);
-        let (Some(word), Some(ctl)) = (self.thread_word(slot), self.ctl(slot)) else {
+        let (Some(word), Some(ctl), true) = (self.thread_word(slot), self.ctl(slot), self.is_mine(t)) else {
+            self.unlink_region(t);
+            t.epoch.store(0, Relaxed);
             return;
         };
+        self.enter(t);
+        let seq = node::seq(ctl.state.load(Relaxed));
+        let left = self.withdraw_node(t, slot, ctl, slot, ctl, seq, Wait::Brief).is_ok();
+        self.leave(t);
         t.epoch.store(0, Relaxed);
-        if ctl.unlinked.swap(1, Relaxed) == 0 {
-            // Marked first: from here until the slot is free nobody but its existence tells of this thread's end.
-            compiler_fence(SeqCst);
-            t.region.unlink();
-        }
-        self.forget_recoverer(slot, ctl);
         let w = ThreadWord(word.load(Relaxed));
+        if !left {
+            // Its node is in a queue whose lock is not to be had: the slot is left as a dead thread's is.
+            mark_gone(word, w, ctl);
+            self.unlink_region(t);
+            return;
+        }
+        ctl.unlinked.store(1, Relaxed);
+        // Marked first: from here until the slot is free nobody but its existence tells of this thread's end.
+        compiler_fence(SeqCst);
+        self.unlink_region(t);
+        self.forget_recoverer(slot, ctl);
         w.recycle(word);
     }
 }

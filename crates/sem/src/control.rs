@@ -10,6 +10,9 @@ use crate::attach::{Me, Thread};
 use crate::edges::commit;
 use crate::engine::Engine;
 use crate::journal::{self, Fin, Kind, Step};
+use crate::lock::Wait;
+use crate::node;
+use crate::queue::Where;
 use crate::set::SetRef;
 use crate::step::Journal;
 use crate::wake::Wakes;
@@ -74,11 +77,11 @@ impl Engine {
             let mut wakes = Wakes::new();
             self.enter(t);
             me.ctl.begin(Kind::Set, set, 0);
-            if !self.lock_set(me.slot, me.slot, set) {
+            if let Err(e) = self.lock_set(t, me.slot, set, Wait::Call) {
                 self.leave(t);
-                return Err(Errno::EIDRM);
+                return Err(e);
             }
-            let locked = self.lock_cells(me.slot, me.slot, set, nums.clone());
+            let locked = self.lock_cells(t, me.slot, set, nums.clone(), Wait::Call);
             // A lock that was taken over from the dead makes them holders only then: look once more.
             let held = || nums.clone().any(|n| set.cell(n as u32).is_some_and(|c| c.holders.load(Relaxed) != 0));
             let again = locked.is_ok() && !looked && held();
@@ -115,18 +118,21 @@ impl Engine {
         if w & (word::LOCKED | word::WAITERS | word::COMPLEX | word::REMOVED) == 0 && word::tag(w) == set.tag {
             return Ok(0);
         }
-        let (n, dead) = self.with_cells(t, &set, [num], |_, _| self.count_sleepers(&set, num, cell, what))?;
+        let (n, dead) = self.with_cells(t, &set, [num], |_, _| self.count_sleepers(&set, num, what))?;
         if dead {
             self.reap_threads(t);
         }
         Ok(n)
     }
 
-    fn count_sleepers(&self, set: &SetRef<'_>, num: u16, cell: &Cell, what: Count) -> (i32, bool) {
+    fn count_sleepers(&self, set: &SetRef<'_>, num: u16, what: Count) -> (i32, bool) {
         let (mut n, mut dead) = (0, false);
-        let own = if what == Count::Zero { &cell.zero } else { &cell.alter };
-        for (q, simple) in [(own, true), (&set.head.alter, false), (&set.head.consts, false)] {
-            for (slot, ctl) in self.walk(q) {
+        let own = if what == Count::Zero { Where::Zero } else { Where::Alter };
+        for (which, simple) in [(own, true), (Where::SetAlter, false), (Where::SetConst, false)] {
+            for (slot, ctl) in self.walk(set, num, which) {
+                if node::state(ctl.state.load(Acquire)) != node::State::Queued {
+                    continue;
+                }
                 if self.context_gone(slot) || self.sleeper_gone_for_certain(slot, ctl) {
                     dead = true;
                     continue;

@@ -80,7 +80,7 @@ pub fn begin(ctl: &ThreadCtl, head: u64) {
 /// Commits a step on one cell. STEP-COMMIT: the release puts the step's content before it; its recoverer reads it by acquire.
 pub fn commit_one(ctl: &ThreadCtl, num: u16, fin: Fin, target: u32, sleeper: Option<(u32, u32)>) {
     ctl.fin.store(fin.bits(), Relaxed);
-    ctl.target.store(target + 1, Relaxed);
+    ctl.target.store(target.wrapping_add(1), Relaxed);
     commit(&ctl.step, Step::One { num, sleeper }.bits());
 }
 

@@ -41,6 +41,35 @@ pub struct Sleeper {
     pub age_ns: u64,
 }
 
+/// What calls can find wrong in a namespace: the work of a hostile or broken writer, since neither a death nor a race leaves it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Damage {
+    /// A lock named an owner that knew nothing of it; it was opened.
+    Lock = 1,
+    /// A queue's links led astray; it was made anew from the sleepers.
+    Queue,
+    /// A set that the id table has says that it is gone; calls on it fail with EIO.
+    Set,
+    /// A thread's own slot was given to somebody else; the thread took another one.
+    Slot,
+}
+
+/// What was found wrong last, and how often anything was.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DamageReport {
+    /// What it was; None: a kind that this version does not know.
+    pub kind: Option<Damage>,
+    /// Index of the set that it was met in.
+    pub index: Option<u32>,
+    /// Who met it.
+    pub pid: u32,
+    /// When, seconds since 1970.
+    pub time: u64,
+    /// How often any was met.
+    pub times: u32,
+}
+
 /// One namespace, mapped into this process. All methods may be called from any thread; `t` is the calling thread's own.
 pub struct Engine {
     pub(crate) arena: Arena,
@@ -53,6 +82,8 @@ pub struct Engine {
     pub(crate) credentials: AtomicU64,
     /// Permission verdicts: see `perm`.
     pub(crate) verdicts: [AtomicU64; 16],
+    /// How often this process has met damage.
+    pub(crate) met_damage: AtomicU32,
     deferred_hook: Option<fn(&Thread)>,
     attached_hook: Option<fn()>,
 }
@@ -69,6 +100,7 @@ impl Engine {
             wiped,
             credentials: AtomicU64::new(perm::NOTHING),
             verdicts: [const { AtomicU64::new(0) }; 16],
+            met_damage: AtomicU32::new(0),
             deferred_hook: None,
             attached_hook: None,
         };
@@ -210,6 +242,31 @@ impl Engine {
     /// Operations carried out in this namespace so far; counts of racing operations may be lost, so: at least about so many.
     pub fn operations(&self, _t: &Thread) -> u64 {
         self.count_operations()
+    }
+
+    /// Notes damage, for the instruments: the call that met it goes on, or fails with EIO.
+    #[cold]
+    pub(crate) fn damaged(&self, kind: Damage, index: u32) {
+        let h = self.arena.header();
+        let pid = self.wiped(crate::attach::wiped::PID).load(Relaxed);
+        h.damage.store(kind as u64 | (index.min(0xffff) as u64) << 8 | pid << 24, Relaxed);
+        h.damage_time.store(manyway_sync::clock::realtime_secs(), Relaxed);
+        h.damages.fetch_add(1, Relaxed);
+        self.met_damage.fetch_add(1, Relaxed);
+    }
+    /// What calls have found wrong in this namespace, if anything.
+    pub fn damage(&self) -> Option<DamageReport> {
+        let h = self.arena.header();
+        let (w, times) = (h.damage.load(Relaxed), h.damages.load(Relaxed));
+        let kind = [Damage::Lock, Damage::Queue, Damage::Set, Damage::Slot].into_iter().find(|k| *k as u64 == w & 0xff);
+        let index = Some((w >> 8) as u32 & 0xffff).filter(|&i| i < manyway_shm::layout::MAX_SETS);
+        (w != 0 || times != 0).then(|| DamageReport {
+            kind,
+            index,
+            pid: (w >> 24) as u32 & 0x3f_ffff,
+            time: h.damage_time.load(Relaxed),
+            times,
+        })
     }
 
     /// Makes the next call check who it is: a vfork child may run in this memory.

@@ -42,13 +42,13 @@ impl CallCopy {
 
 impl Engine {
     /// A sleeper's call ends without effect.
-    fn fail<'e>(&'e self, set: &SetRef<'_>, slot: u32, ctl: &'e ThreadCtl, outcome: Outcome, wakes: &mut Wakes<'e>) {
+    fn fail<'e>(&'e self, set: &SetRef<'e>, slot: u32, ctl: &'e ThreadCtl, outcome: Outcome, wakes: &mut Wakes<'e>) {
         let zero = (ctl.linked.load(Relaxed) == Where::Zero as u32).then(|| unpack(ctl.op.load(Relaxed)).num);
         if self.end_sleep(set, slot, ctl, node::seq(ctl.state.load(Relaxed)), outcome) == Some(true) {
             match zero {
                 Some(num) => {
                     if let Some(cell) = set.cell(num as u32) {
-                        self.bump_epoch(set, cell, wakes);
+                        self.bump_epoch(cell, wakes);
                     }
                 }
                 None => wakes.add(&ctl.state),
@@ -56,24 +56,19 @@ impl Engine {
         }
     }
 
-    fn bump_epoch<'e>(&'e self, set: &SetRef<'_>, cell: &Cell, wakes: &mut Wakes<'e>) {
+    fn bump_epoch<'e>(&'e self, cell: &'e Cell, wakes: &mut Wakes<'e>) {
         node::bump_epoch(&cell.zepoch); // ZERO-EPOCH
-        let at = set.at + size_of::<SetHead>() as u64 + self.cell_number(set, cell) * size_of::<Cell>() as u64;
-        if let Some(c) = self.arena.at::<Cell>(at) {
-            wakes.add_epoch(&c.zepoch);
-        }
-    }
-    fn cell_number(&self, set: &SetRef<'_>, cell: &Cell) -> u64 {
-        set.cell(0).map_or(0, |first| (core::ptr::from_ref(cell) as u64 - core::ptr::from_ref(first) as u64) / size_of::<Cell>() as u64)
+        wakes.add_epoch(&cell.zepoch);
     }
 
-    /// True, after burying it, when a sleeper's thread is gone: no unit goes to the dead.
+    /// True, after taking it out, when a node is nobody's who sleeps: its thread is gone, or has left without the queue's lock, which it could
+    /// not get. No unit goes to the dead.
     fn skip_dead(&self, set: &SetRef<'_>, slot: u32, ctl: &ThreadCtl) -> bool {
-        let gone = self.context_gone(slot);
-        if gone {
+        let nobodys = node::state(ctl.state.load(Acquire)) != node::State::Queued || self.context_gone(slot);
+        if nobodys {
             self.bury_sleeper(set, slot, ctl);
         }
-        gone
+        nobodys
     }
     fn bury_sleeper(&self, set: &SetRef<'_>, slot: u32, ctl: &ThreadCtl) {
         // In this order: once it sleeps no more its slot may be somebody else's.
@@ -82,9 +77,9 @@ impl Engine {
     }
 
     /// Completes the zero-sleepers of a cell whose value is 0 (wake_const_ops in ipc/sem.c). True: there was one.
-    fn grant_zero<'e>(&'e self, set: &SetRef<'_>, cell: &'e Cell, wakes: &mut Wakes<'e>) -> bool {
+    fn grant_zero<'e>(&'e self, set: &SetRef<'e>, num: u16, cell: &'e Cell, wakes: &mut Wakes<'e>) -> bool {
         let (mut any, mut parked) = (false, false);
-        for (slot, ctl) in self.walk(&cell.zero) {
+        for (slot, ctl) in self.walk(set, num, Where::Zero) {
             if self.skip_dead(set, slot, ctl) {
                 continue;
             }
@@ -96,15 +91,15 @@ impl Engine {
             }
         }
         if parked {
-            self.bump_epoch(set, cell, wakes);
+            self.bump_epoch(cell, wakes);
         }
         any
     }
 
     /// Completes the simple altering sleepers of a LOCKED cell as far as the value goes (update_queue for one semaphore).
-    fn grant_alter<'e>(&'e self, ctl: &ThreadCtl, set: &SetRef<'_>, cell: &'e Cell, wakes: &mut Wakes<'e>) {
+    fn grant_alter<'e>(&'e self, ctl: &ThreadCtl, set: &SetRef<'e>, num: u16, cell: &'e Cell, wakes: &mut Wakes<'e>) {
         let barging = self.arena.fairness() == Fairness::Barging;
-        for (s, sleeper) in self.walk(&cell.alter) {
+        for (s, sleeper) in self.walk(set, num, Where::Alter) {
             let value = word::value(cell.word.load(Relaxed));
             if value == 0 {
                 break;
@@ -124,13 +119,13 @@ impl Engine {
                 }
             }
             if self.complete(ctl, set, s, sleeper, wakes) && word::value(cell.word.load(Relaxed)) == 0 {
-                self.grant_zero(set, cell, wakes);
+                self.grant_zero(set, num, cell, wakes);
             }
         }
     }
 
     /// Evaluates a simple altering sleeper and carries its operation out if it can. True: it was carried out.
-    fn complete<'e>(&'e self, ctl: &ThreadCtl, set: &SetRef<'_>, s: u32, sleeper: &'e ThreadCtl, wakes: &mut Wakes<'e>) -> bool {
+    fn complete<'e>(&'e self, ctl: &ThreadCtl, set: &SetRef<'e>, s: u32, sleeper: &'e ThreadCtl, wakes: &mut Wakes<'e>) -> bool {
         let op = unpack(sleeper.op.load(Relaxed));
         let proc = sleeper.proc.load(Relaxed).wrapping_sub(1);
         match self.evaluate(set, proc, [op].into_iter()) {
@@ -153,13 +148,39 @@ impl Engine {
     }
 
     /// After one cell's value changed in a cell section (do_smart_update): zero-sleepers first, then those who subtract.
-    pub(crate) fn scan_cell<'e>(&'e self, ctl: &ThreadCtl, set: &SetRef<'_>, cell: &'e Cell, raised: bool, wakes: &mut Wakes<'e>) {
-        if word::value(cell.word.load(Relaxed)) == 0 {
-            self.grant_zero(set, cell, wakes);
+    #[expect(clippy::too_many_arguments, reason = "the section, the cell, what changed")]
+    pub(crate) fn scan_cell<'e>(
+        &'e self,
+        slot: u32,
+        ctl: &ThreadCtl,
+        set: &SetRef<'e>,
+        num: u16,
+        cell: &'e Cell,
+        raised: bool,
+        wakes: &mut Wakes<'e>,
+    ) {
+        let met = self.met_damage.load(Relaxed);
+        let scan = |wakes: &mut Wakes<'e>| {
+            if word::value(cell.word.load(Relaxed)) == 0 {
+                self.grant_zero(set, num, cell, wakes);
+            }
+            if raised {
+                self.grant_alter(ctl, set, num, cell, wakes);
+            }
+        };
+        scan(wakes);
+        if self.mend_queues(met, slot, set, Some(num)) {
+            scan(wakes);
         }
-        if raised {
-            self.grant_alter(ctl, set, cell, wakes);
+    }
+
+    /// Makes the queues of a section anew if damage was met since `met` was read. True: so it was; sleepers that were lost are there again.
+    pub(crate) fn mend_queues(&self, met: u32, slot: u32, set: &SetRef<'_>, only: Option<u16>) -> bool {
+        let damaged = self.met_damage.load(Relaxed) != met;
+        if damaged {
+            self.rebuild(slot, set, only);
         }
+        damaged
     }
 
     /// After a semop changed values in a set section: the cells that it named (with whether each was raised).
@@ -171,8 +192,15 @@ impl Engine {
         changed: impl Iterator<Item = (u16, bool)> + Clone,
         wakes: &mut Wakes<'e>,
     ) {
-        self.wake_zeros(slot, ctl, set, changed.clone().map(|(n, _)| n), wakes);
-        self.scan_alter(slot, ctl, set, changed, wakes);
+        let met = self.met_damage.load(Relaxed);
+        let scan = |wakes: &mut Wakes<'e>| {
+            self.wake_zeros(slot, ctl, set, changed.clone().map(|(n, _)| n), wakes);
+            self.scan_alter(slot, ctl, set, changed.clone(), wakes);
+        };
+        scan(wakes);
+        if self.mend_queues(met, slot, set, None) {
+            scan(wakes);
+        }
     }
 
     /// The same after SETVAL, SETALL or a process's undo: the complex zero-sleepers are looked at when *any* semaphore of the set is 0
@@ -185,13 +213,20 @@ impl Engine {
         changed: impl Iterator<Item = u16> + Clone,
         wakes: &mut Wakes<'e>,
     ) {
-        if !self.wake_zeros(slot, ctl, set, changed.clone(), wakes)
-            && set.head.consts.head.load(Relaxed) != 0
-            && set.cells().any(|(_, c)| word::value(c.word.load(Relaxed)) == 0)
-        {
-            self.wake_consts(slot, ctl, set, wakes);
+        let met = self.met_damage.load(Relaxed);
+        let scan = |wakes: &mut Wakes<'e>| {
+            if !self.wake_zeros(slot, ctl, set, changed.clone(), wakes)
+                && set.head.consts.head.load(Relaxed) != 0
+                && set.cells().any(|(_, c)| word::value(c.word.load(Relaxed)) == 0)
+            {
+                self.wake_consts(slot, ctl, set, wakes);
+            }
+            self.scan_alter(slot, ctl, set, changed.clone().map(|n| (n, true)), wakes);
+        };
+        scan(wakes);
+        if self.mend_queues(met, slot, set, None) {
+            scan(wakes);
         }
-        self.scan_alter(slot, ctl, set, changed.map(|n| (n, true)), wakes);
     }
 
     fn scan_alter<'e>(
@@ -208,7 +243,7 @@ impl Engine {
                 && raised
                 && word::is_locked_by(cell.word.load(Relaxed), slot)
             {
-                self.grant_alter(ctl, set, cell, wakes);
+                self.grant_alter(ctl, set, num, cell, wakes);
             }
         }
     }
@@ -239,7 +274,7 @@ impl Engine {
                 && word::value(cell.word.load(Relaxed)) == 0
             {
                 zero = true;
-                self.grant_zero(set, cell, wakes);
+                self.grant_zero(set, num, cell, wakes);
             }
         }
         if zero {
@@ -253,7 +288,7 @@ impl Engine {
             return;
         }
         let mut call = CallCopy::new();
-        for (s, sleeper) in self.walk(&set.head.consts) {
+        for (s, sleeper) in self.walk(set, 0, Where::SetConst) {
             if !self.skip_dead(set, s, sleeper) {
                 let _ = self.complete_many(slot, ctl, set, s, sleeper, &mut call, wakes);
             }
@@ -267,8 +302,9 @@ impl Engine {
             return;
         }
         let mut call = CallCopy::new();
-        'again: loop {
-            for (s, sleeper) in self.walk(&set.head.alter) {
+        // Each time round a sleeper is completed, so there are no more than slots (unless a hostile writer puts them to sleep again).
+        'again: for _ in 0..=MAX_SLOTS {
+            for (s, sleeper) in self.walk(set, 0, Where::SetAlter) {
                 if self.skip_dead(set, s, sleeper) {
                     continue;
                 }
@@ -331,7 +367,7 @@ impl Engine {
     }
 
     /// Ends all sleepers of a set that is being removed. With `search`, finds them by their nodes instead of the queues, which a death may
-    /// have left half-changed.
+    /// have left half-changed; also where the queues turn out to be damaged.
     pub(crate) fn end_all<'e>(&'e self, set: &SetRef<'e>, search: bool, wakes: &mut Wakes<'e>) {
         let mut end = |slot: u32, ctl: &'e ThreadCtl, seq: u32, linked: bool| {
             // (Links that a death has left half-changed are not followed; who ends a sleep may be anywhere the moment after.)
@@ -345,25 +381,28 @@ impl Engine {
                 wakes.add(&ctl.state);
             }
         };
+        let met = self.met_damage.load(Relaxed);
+        if !search {
+            for (num, _) in set.cells() {
+                for which in [Where::Zero, Where::Alter] {
+                    for (slot, ctl) in self.walk(set, num, which) {
+                        end(slot, ctl, node::seq(ctl.state.load(Relaxed)), true);
+                    }
+                }
+            }
+            for which in [Where::SetAlter, Where::SetConst] {
+                for (slot, ctl) in self.walk(set, 0, which) {
+                    end(slot, ctl, node::seq(ctl.state.load(Relaxed)), true);
+                }
+            }
+        }
+        let search = search || self.met_damage.load(Relaxed) != met;
         if search {
             for slot in 0..self.threads_high() {
                 if let Some(ctl) = self.ctl(slot)
                     && let Some((_, seq)) = self.asleep_here(set, ctl)
                 {
                     end(slot, ctl, seq, false);
-                }
-            }
-        } else {
-            for (_, cell) in set.cells() {
-                for q in [&cell.zero, &cell.alter] {
-                    for (slot, ctl) in self.walk(q) {
-                        end(slot, ctl, node::seq(ctl.state.load(Relaxed)), true);
-                    }
-                }
-            }
-            for q in [&set.head.alter, &set.head.consts] {
-                for (slot, ctl) in self.walk(q) {
-                    end(slot, ctl, node::seq(ctl.state.load(Relaxed)), true);
                 }
             }
         }

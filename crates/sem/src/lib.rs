@@ -64,7 +64,7 @@ pub use api::{
     SleepingCall,
 };
 #[cfg(not(loom))]
-pub use engine::{Engine, Fairness, Holder, Limits, OpenError, OpenOptions, Share, Sleeper, Thread};
+pub use engine::{Damage, DamageReport, Engine, Fairness, Holder, Limits, OpenError, OpenOptions, Share, Sleeper, Thread};
 pub use manyway_sync::Errno;
 
 /// The example in the project's README is kept true.

@@ -2,10 +2,10 @@
 //! [`Engine::rebuild`] makes them anew after a death.
 
 use manyway_shm::layout::*;
-use manyway_sync::atomic::Ordering::*;
+use manyway_sync::atomic::{AtomicU32, Ordering::*};
 
 use crate::abi::SemBuf;
-use crate::engine::Engine;
+use crate::engine::{Damage, Engine};
 use crate::links::{self, Links};
 use crate::node;
 use crate::set::SetRef;
@@ -70,16 +70,44 @@ impl Engine {
         }
     }
 
-    /// The slots of a queue in order. Ends when the next link is read before the item is handed out, so that the item may be unlinked;
-    /// bounded, whatever the links say.
-    pub(crate) fn walk<'a>(&'a self, q: &'a Queue) -> impl Iterator<Item = (u32, &'a ThreadCtl)> + 'a {
-        let mut next = q.head.load(Relaxed);
-        (0..MAX_SLOTS).map_while(move |_| {
+    /// The slots of a queue in order. The next link is read before the item is handed out, so that the item may be unlinked. Bounded, whatever
+    /// the links say: a node that is not of this queue ends it, as does one slot more than there are, and is noted as damage, whereupon
+    /// the section's end makes the queue anew ([`Engine::rebuild`]).
+    pub(crate) fn walk<'a>(&'a self, set: &SetRef<'a>, num: u16, which: Where) -> impl Iterator<Item = (u32, &'a ThreadCtl)> + use<'a> {
+        let set = *set;
+        let mut next = self.queue(&set, num, which).map_or(0, |q| q.head.load(Relaxed));
+        let mut left = self.threads_high();
+        core::iter::from_fn(move || {
             let slot = next.checked_sub(1)?;
-            let ctl = self.ctl(slot)?;
+            let node = self.ctl(slot).filter(|ctl| left > 0 && self.is_of(&set, num, which, ctl));
+            let Some(ctl) = node else {
+                self.damaged(Damage::Queue, set.index);
+                next = 0;
+                return None;
+            };
+            left -= 1;
             next = ctl.next.load(Relaxed);
             Some((slot, ctl))
         })
+    }
+
+    /// True when a node says of itself that it is linked in this queue.
+    fn is_of(&self, set: &SetRef<'_>, num: u16, which: Where, ctl: &ThreadCtl) -> bool {
+        ctl.linked.load(Relaxed) == which as u32
+            && ctl.set.load(Relaxed) == set.page()
+            && ctl.set_tag.load(Relaxed) == set.tag
+            && (matches!(which, Where::SetAlter | Where::SetConst) || unpack(ctl.op.load(Relaxed)).num == num)
+    }
+
+    /// True when a node's neighbours, or the ends of its queue, point back at it. Certain under the lock that owns the queue only.
+    pub(crate) fn is_linked(&self, set: &SetRef<'_>, slot: u32, ctl: &ThreadCtl) -> bool {
+        let which = Where::parse(ctl.linked.load(Relaxed));
+        let Some(q) = self.queue(set, unpack(ctl.op.load(Relaxed)).num, which) else { return false };
+        let of = |neighbour: u32, end: &AtomicU32, link: fn(&ThreadCtl) -> &AtomicU32| match neighbour {
+            0 => end.load(Relaxed) == slot + 1,
+            n => self.ctl(n - 1).is_some_and(|c| link(c).load(Relaxed) == slot + 1),
+        };
+        of(ctl.prev.load(Relaxed), &q.head, |c| &c.next) && of(ctl.next.load(Relaxed), &q.tail, |c| &c.prev)
     }
 
     /// The ticket for who arrives now: the time, made later than the last one's in each queue it could meet.
@@ -104,10 +132,11 @@ impl Engine {
 
     /// Makes a queue of what was pushed: by ticket, and linked both ways.
     fn put_in_order(&self, q: &Queue) {
-        let mut next = links::sort(&ByTicket(self), q.head.load(Relaxed), MAX_SLOTS);
+        let most = self.threads_high();
+        let mut next = links::sort(&ByTicket(self), q.head.load(Relaxed), most);
         let mut last = 0;
         q.head.store(next, Relaxed);
-        for _ in 0..MAX_SLOTS {
+        for _ in 0..most {
             let Some(ctl) = next.checked_sub(1).and_then(|s| self.ctl(s)) else { break };
             ctl.prev.store(last, Relaxed);
             last = next;
@@ -122,18 +151,21 @@ impl Engine {
         let ticket = ctl.ticket.load(Relaxed);
         let mut before = q.tail.load(Relaxed);
         let mut after = 0;
-        for _ in 0..MAX_SLOTS {
-            match before.checked_sub(1).and_then(|s| self.ctl(s)) {
-                Some(c) if c.ticket.load(Relaxed) > ticket => {
-                    after = before;
-                    before = c.prev.load(Relaxed);
-                }
-                Some(_) => break,
-                None => {
-                    before = 0;
-                    break;
-                }
+        let mut left = self.threads_high();
+        while let Some(last) = before.checked_sub(1) {
+            let node = self.ctl(last).filter(|c| left > 0 && self.is_of(set, num, which, c));
+            let Some(c) = node else {
+                // The section's end makes the queue anew.
+                self.damaged(Damage::Queue, set.index);
+                before = 0;
+                break;
+            };
+            if c.ticket.load(Relaxed) <= ticket {
+                break;
             }
+            left -= 1;
+            after = before;
+            before = c.prev.load(Relaxed);
         }
         ctl.prev.store(before, Relaxed);
         ctl.next.store(after, Relaxed);
@@ -150,21 +182,26 @@ impl Engine {
 
     /// Takes a node out of the queue it is linked in, and its call out of the counts of the cells that it names.
     pub(crate) fn unlink(&self, set: &SetRef<'_>, slot: u32, ctl: &ThreadCtl) {
-        let which = Where::parse(ctl.linked.swap(Where::Nowhere as u32, Relaxed));
-        let num = unpack(ctl.op.load(Relaxed)).num;
-        let Some(q) = self.queue(set, num, which) else { return };
-        let (prev, next) = (ctl.prev.load(Relaxed), ctl.next.load(Relaxed));
-        match prev.checked_sub(1).and_then(|s| self.ctl(s)) {
-            Some(c) => c.next.store(next, Relaxed),
-            None => q.head.store(next, Relaxed),
+        let which = Where::parse(ctl.linked.load(Relaxed));
+        if let Some(q) = self.queue(set, unpack(ctl.op.load(Relaxed)).num, which) {
+            if self.is_linked(set, slot, ctl) {
+                let (prev, next) = (ctl.prev.load(Relaxed), ctl.next.load(Relaxed));
+                match prev.checked_sub(1).and_then(|s| self.ctl(s)) {
+                    Some(c) => c.next.store(next, Relaxed),
+                    None => q.head.store(next, Relaxed),
+                }
+                match next.checked_sub(1).and_then(|s| self.ctl(s)) {
+                    Some(c) => c.prev.store(prev, Relaxed),
+                    None => q.tail.store(prev, Relaxed),
+                }
+            } else {
+                self.damaged(Damage::Queue, set.index);
+            }
+            if ctl.nops.load(Relaxed) > 1 {
+                self.count_complex(set, slot, ctl, false);
+            }
         }
-        match next.checked_sub(1).and_then(|s| self.ctl(s)) {
-            Some(c) => c.prev.store(prev, Relaxed),
-            None => q.tail.store(prev, Relaxed),
-        }
-        if ctl.nops.load(Relaxed) > 1 {
-            self.count_complex(set, slot, ctl, false);
-        }
+        ctl.linked.store(Where::Nowhere as u32, Relaxed);
     }
 
     /// Counts a complex sleeper in, or out of, its set and the cells that it names.
@@ -189,7 +226,7 @@ impl Engine {
     pub(crate) fn promote(&self, set: &SetRef<'_>, num: u16, cell: &Cell) {
         let w = cell.word.load(Relaxed);
         cell.word.store(word::flag(w, word::COMPLEX, true), Relaxed);
-        for (slot, ctl) in self.walk(&cell.alter) {
+        for (slot, ctl) in self.walk(set, num, Where::Alter) {
             self.link(set, num, Where::SetAlter, slot, ctl);
         }
         cell.alter.head.store(0, Relaxed);
@@ -199,7 +236,7 @@ impl Engine {
     /// The reverse, for a COMPLEX cell that no complex sleeper names any more; one store of the word at the end gives it back. The
     /// caller holds the set lock.
     pub(crate) fn demote(&self, set: &SetRef<'_>, num: u16, cell: &Cell) {
-        for (slot, ctl) in self.walk(&set.head.alter) {
+        for (slot, ctl) in self.walk(set, num, Where::SetAlter) {
             if ctl.nops.load(Relaxed) == 1 && unpack(ctl.op.load(Relaxed)).num == num {
                 self.unlink(set, slot, ctl);
                 self.link(set, num, Where::Alter, slot, ctl);
@@ -238,7 +275,10 @@ impl Engine {
         // In order of slots, which is no order of tickets: sorted afterwards, so that thousands of sleepers take no time in their square.
         for slot in 0..self.threads_high() {
             let Some(ctl) = self.ctl(slot) else { continue };
-            let Some((call, _)) = self.asleep_here(set, ctl) else { continue };
+            let Some((call, _)) = self.asleep_here(set, ctl) else {
+                self.forget_link(set, ctl, |num| only.is_none_or(|n| n == num) && set.cell(num as u32).is_some_and(owns), only.is_none());
+                continue;
+            };
             let op = unpack(call.op);
             let simple = call.nops == 1;
             if simple {
@@ -268,6 +308,20 @@ impl Engine {
         if only.is_none() {
             self.put_in_order(&set.head.alter);
             self.put_in_order(&set.head.consts);
+        }
+    }
+
+    /// A node that does not sleep any more is in none of the queues that are made anew; its thread finds it unlinked.
+    fn forget_link(&self, set: &SetRef<'_>, ctl: &ThreadCtl, cell: impl Fn(u16) -> bool, whole: bool) {
+        let which = Where::parse(ctl.linked.load(Relaxed));
+        if which != Where::Nowhere && (ctl.set.load(Relaxed), ctl.set_tag.load(Relaxed)) == (set.page(), set.tag) {
+            let here = match which {
+                Where::SetAlter | Where::SetConst => whole,
+                _ => cell(unpack(ctl.op.load(Relaxed)).num),
+            };
+            if here {
+                ctl.linked.store(Where::Nowhere as u32, Relaxed);
+            }
         }
     }
 

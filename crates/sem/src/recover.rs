@@ -8,6 +8,7 @@ use crate::attach::{Me, Thread};
 use crate::edges;
 use crate::engine::Engine;
 use crate::journal::{Fin, Kind, Step, is_committed, parse_head, parse_pair, parse_staged};
+use crate::lock::Wait;
 use crate::node;
 use crate::set::SetRef;
 use crate::slots::*;
@@ -107,10 +108,11 @@ impl Engine {
         if !word::is_locked_by(cell.word.load(Acquire), slot) {
             return;
         }
+        // The queues first: the step takes its sleeper out of one.
+        self.rebuild(slot, set, Some(num));
         self.apply_step(ctl, set, wakes);
         self.recount_holders(set, num, cell);
-        self.rebuild(slot, set, Some(num));
-        self.scan_cell(ctl, set, cell, true, wakes);
+        self.scan_cell(slot, ctl, set, num, cell, true, wakes);
         self.wake_finished(set, wakes);
         self.unlock_cell(set, cell);
     }
@@ -122,6 +124,7 @@ impl Engine {
         if setall {
             self.apply_setall(slot, ctl, set);
         }
+        self.rebuild(slot, set, None);
         match Step::parse(ctl.step.load(Acquire)) {
             Step::Many { .. } => self.apply_many(slot, ctl, set, wakes),
             _ => self.apply_step(ctl, set, wakes),
@@ -132,7 +135,6 @@ impl Engine {
                 self.recount_holders(set, num, cell);
             }
         }
-        self.rebuild(slot, set, None);
         self.scan_all(slot, ctl, set, wakes);
         self.wake_finished(set, wakes);
         self.unlock_cells(slot, set, set.cells().map(|(n, _)| n));
@@ -192,11 +194,14 @@ impl Engine {
         self.enter(t);
         self.release_locks_of(slot);
         let state = ctl.state.load(Acquire);
-        if node::state(state) == node::State::Queued {
-            self.withdraw_node(me.slot, me.ctl, slot, ctl, node::seq(state));
+        let done = self.withdraw_node(t, me.slot, me.ctl, slot, ctl, node::seq(state), Wait::Brief).is_ok();
+        if done {
+            self.forget_recoverer(slot, ctl);
+        } else {
+            // The queue's lock was not to be had: some other time.
+            mine.give_back(word);
         }
-        self.forget_recoverer(slot, ctl);
-        let done = mine.recycle(word);
+        let done = done && mine.recycle(word);
         self.leave(t);
         done
     }
@@ -253,14 +258,17 @@ impl Engine {
             mark_gone(word, tw, ctl);
             self.recover_thread(t, me, slot);
         }
-        self.apply_process(t, me, proc, w.by());
-        self.free_process(t, me, p, proc);
+        if !self.apply_process(t, me, proc, w.by()) || !self.free_process(t, me, p, proc) {
+            // A lock was not to be had: some other time.
+            mine.give_back(&p.word);
+            return false;
+        }
         mine.recycle(&p.word)
     }
 
-    /// Applies all adjustments of a process.
-    pub(crate) fn apply_process(&self, t: &Thread, me: &Me<'_>, proc: u32, pid: u32) {
-        let Some(p) = self.proc_slot(proc) else { return };
+    /// Applies all adjustments of a process. False: not all of them, since a lock was not to be had.
+    pub(crate) fn apply_process(&self, t: &Thread, me: &Me<'_>, proc: u32, pid: u32) -> bool {
+        let Some(p) = self.proc_slot(proc) else { return false };
         for (d, dir) in p.dirs.iter().enumerate() {
             let page = dir.load(Acquire);
             if page == 0 {
@@ -272,21 +280,26 @@ impl Engine {
             for (i, w) in words.0.iter().enumerate() {
                 if w.load(Acquire) != 0
                     && let Some((_, set)) = self.set_of_index((d * 1024 + i) as u32)
+                    && !self.apply_record(t, me, proc, pid, &set)
                 {
-                    self.apply_record(t, me, proc, pid, &set);
+                    return false;
                 }
             }
         }
+        true
     }
 
-    fn free_process(&self, t: &Thread, me: &Me<'_>, p: &ProcSlot, proc: u32) {
+    fn free_process(&self, t: &Thread, me: &Me<'_>, p: &ProcSlot, proc: u32) -> bool {
         if p.dirs.iter().all(|d| d.load(Relaxed) == 0) {
-            return;
+            return true;
         }
         self.enter(t);
         me.ctl.step.store(0, Relaxed);
         crate::edges::commit(&me.ctl.head, crate::journal::head(Kind::Registry, 0, 0));
-        self.lock_registry(me.slot, me.slot);
+        if self.lock_registry(t, me.slot, Wait::Brief).is_err() {
+            self.leave(t);
+            return false;
+        }
         for (d, dir) in p.dirs.iter().enumerate() {
             let page = dir.load(Relaxed);
             if page == 0 {
@@ -303,6 +316,7 @@ impl Engine {
         }
         self.unlock_registry();
         self.leave(t);
+        true
     }
 
     /// Recovers a process that is gone, or waits until somebody else has; not longer than about a second, should that one be stopped. True:
@@ -310,7 +324,11 @@ impl Engine {
     pub(crate) fn see_recovered(&self, t: &Thread, proc: u32) -> bool {
         let Some(p) = self.proc_slot(proc) else { return false };
         let generation = ProcWord(p.word.load(Acquire)).with_recoverer(None);
+        let began = manyway_sync::clock::monotonic_ns();
         for round in 0..1000u64 {
+            if manyway_sync::clock::monotonic_ns().saturating_sub(began) > 1_000_000_000 {
+                break;
+            }
             if self.recover_process(t, proc) || ProcWord(p.word.load(Acquire)).with_recoverer(None) != generation {
                 return true;
             }

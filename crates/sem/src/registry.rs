@@ -10,6 +10,7 @@ use crate::attach::{Me, Thread};
 use crate::edges::commit;
 use crate::engine::Engine;
 use crate::journal::{Kind, head};
+use crate::lock::Wait;
 use crate::set::{INDEX_BITS, IdEntry, SetRef};
 use crate::step::Journal;
 use crate::wake::Wakes;
@@ -75,7 +76,7 @@ impl Engine {
         }
     }
 
-    fn begin_registry(&self, me: &Me<'_>, set: Option<&SetRef<'_>>) {
+    fn begin_registry(&self, t: &Thread, me: &Me<'_>, set: Option<&SetRef<'_>>) -> Result<(), Errno> {
         match set {
             Some(set) => me.ctl.begin(Kind::Registry, set, 0),
             None => {
@@ -83,7 +84,7 @@ impl Engine {
                 commit(&me.ctl.head, head(Kind::Registry, 0, 0));
             }
         }
-        self.lock_registry(me.slot, me.slot);
+        self.lock_registry(t, me.slot, Wait::Call)
     }
 
     /// semget(2). A set that it makes has the first of its semaphores at `values`, the others at 0, when it is first seen.
@@ -94,7 +95,10 @@ impl Engine {
         }
         let me = self.me(t)?;
         self.enter(t);
-        self.begin_registry(&me, None);
+        if let Err(e) = self.begin_registry(t, &me, None) {
+            self.leave(t);
+            return Err(e);
+        }
         let r = if key == IPC_PRIVATE {
             self.make_set(&me, key, nsems as u32, flags, values)
         } else {
@@ -211,26 +215,35 @@ impl Engine {
         let me = self.me(t)?;
         let mut wakes = Wakes::new();
         self.enter(t);
-        self.begin_registry(&me, Some(&set));
-        let r = self.remove_locked(&me, id, &set, &mut wakes);
+        if let Err(e) = self.begin_registry(t, &me, Some(&set)) {
+            self.leave(t);
+            return Err(e);
+        }
+        let r = self.remove_locked(t, &me, id, &set, &mut wakes);
         self.unlock_registry();
         wakes.wake();
         self.leave(t);
         r
     }
 
-    fn remove_locked<'e>(&'e self, me: &Me<'e>, id: i32, set: &SetRef<'e>, wakes: &mut Wakes<'e>) -> Result<(), Errno> {
+    fn remove_locked<'e>(&'e self, t: &Thread, me: &Me<'e>, id: i32, set: &SetRef<'e>, wakes: &mut Wakes<'e>) -> Result<(), Errno> {
         match self.set_of_id(id) {
             Ok(now) if now.tag == set.tag => {}
             _ => return Err(Errno::EINVAL),
         }
-        if !self.lock_set(me.slot, me.slot, set) {
-            return Err(Errno::EINVAL);
+        // The id table has the set, and the registry is ours: words that say that it is gone are damaged, and go with it.
+        match self.lock_set(t, me.slot, set, Wait::Call) {
+            Ok(()) => {}
+            Err(Errno::EIDRM | Errno::EIO) => set.head.lock.store(word::locked_by(me.slot), Release),
+            Err(e) => return Err(e),
         }
-        if let Err(e) = self.lock_cells(me.slot, me.slot, set, set.cells().map(|(n, _)| n)) {
-            self.unlock_cells(me.slot, set, set.cells().map(|(n, _)| n));
-            self.unlock_set(set);
-            return Err(e);
+        for (num, cell) in set.cells() {
+            // Likewise a cell that says so: it is locked for nobody.
+            if let Err(e) = self.lock_cell(t, me.slot, set, num, cell, Wait::Call) {
+                self.unlock_cells(me.slot, set, set.cells().map(|(n, _)| n));
+                self.unlock_set(set);
+                return Err(e);
+            }
         }
         // All locks are held: from here on the removal is carried through, by us or by who recovers us.
         commit(&me.ctl.head, head(Kind::Remove, set.page(), 0));

@@ -70,7 +70,8 @@ impl Engine {
     #[inline]
     pub(crate) fn set_of_index(&self, index: u32) -> Option<(IdEntry, SetRef<'_>)> {
         let e = IdEntry::find(self.id_word(index)?);
-        if e.0 == 0 {
+        // What lies before the extents is no set but damage.
+        if e.0 == 0 || e.at() < EXTENTS_AT {
             return None;
         }
         Some((e, SetRef::at(&self.arena, e.at(), e.tag(), index)?))

@@ -7,10 +7,14 @@ use manyway_sync::{Errno, clock, futex, sys};
 
 use crate::abi::SemBuf;
 use crate::attach::{Me, Thread};
-use crate::engine::Engine;
+use crate::engine::{Damage, Engine};
+use crate::journal::Kind;
+use crate::lock::{CellLock, Wait};
 use crate::node::{self, State};
 use crate::queue::{Where, unpack};
 use crate::set::SetRef;
+use crate::step::Journal;
+use crate::wake::Wakes;
 use crate::word;
 
 /// A sleeper looks about so often when nobody watches for deaths, …
@@ -59,6 +63,7 @@ impl Engine {
                         return self.result_of(t, ctl, Errno::EAGAIN);
                     }
                     self.look_about(t, set, ops);
+                    self.look_for_self(t, me, set, ops, seq);
                     if barging {
                         self.retry(t, me, set, ops[0], seq);
                     }
@@ -94,7 +99,8 @@ impl Engine {
         t.sleeping.store(0, Relaxed);
         Some(match state {
             State::Finished(o) => o.result(),
-            _ => Err(Errno::EINTR),
+            // Nobody but its thread takes a living one out without a result, and that one knows: a hostile or broken writer.
+            _ => Err(Errno::EIO),
         })
     }
 
@@ -125,6 +131,46 @@ impl Engine {
         }
         self.reap_processes(t, None, false);
         self.bury_all(t, set, ops.iter().map(|op| op.num));
+    }
+
+    /// Is the caller still in the queue? A hostile or broken writer may have taken it out, and then nobody would ever complete it.
+    fn look_for_self(&self, t: &Thread, me: &Me<'_>, set: &SetRef<'_>, ops: &[SemBuf], seq: u32) {
+        let lost = || node::is_queued(me.ctl, seq) && !self.is_linked(set, me.slot, me.ctl);
+        if !lost() {
+            return;
+        }
+        let mut wakes = Wakes::new();
+        self.enter(t);
+        let cell = match *ops {
+            [op] => set.cell(op.num as u32).map(|c| (op.num, c)),
+            _ => None,
+        };
+        let simple = cell.and_then(|(num, cell)| {
+            me.ctl.begin(Kind::Cell, set, num);
+            let got = self.lock_cell(t, me.slot, set, num, cell, Wait::Brief);
+            matches!(got, Ok(CellLock::Got(_))).then_some((num, cell))
+        });
+        if let Some((num, cell)) = simple {
+            if lost() {
+                self.damaged(Damage::Queue, set.index);
+                self.rebuild(me.slot, set, Some(num));
+                self.scan_cell(me.slot, me.ctl, set, num, cell, true, &mut wakes);
+            }
+            self.unlock_cell(set, cell);
+        } else {
+            me.ctl.begin(Kind::Set, set, 0);
+            if self.lock_set(t, me.slot, set, Wait::Brief).is_ok() {
+                if lost() {
+                    self.damaged(Damage::Queue, set.index);
+                    self.rebuild(me.slot, set, None);
+                    self.scan_all(me.slot, me.ctl, set, &mut wakes);
+                }
+                self.unlock_cells(me.slot, set, set.cells().map(|(n, _)| n));
+                self.unlock_set(set);
+            }
+        }
+        wakes.wake();
+        self.leave(t);
     }
 
     /// For the signal trampoline: see [`Engine::before_handler`].

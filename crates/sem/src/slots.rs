@@ -14,7 +14,7 @@ const BATCH: u32 = 64;
 
 impl Engine {
     pub(crate) fn thread_word(&self, slot: u32) -> Option<&AtomicU64> {
-        if slot >= self.arena.header().threads_ready.load(Acquire) {
+        if slot >= self.arena.header().threads_ready.load(Acquire).min(MAX_SLOTS) {
             return None;
         }
         self.arena.at(THREAD_WORDS_AT + slot as u64 * 8)
@@ -40,7 +40,7 @@ impl Engine {
         h.threads_high.load(Acquire).min(h.threads_ready.load(Acquire)).min(MAX_SLOTS)
     }
     pub(crate) fn proc_slot(&self, proc: u32) -> Option<&ProcSlot> {
-        if proc >= self.arena.header().procs_ready.load(Acquire) {
+        if proc >= self.arena.header().procs_ready.load(Acquire).min(MAX_SLOTS) {
             return None;
         }
         self.arena.at(PROCS_AT + proc as u64 * size_of::<ProcSlot>() as u64)
@@ -64,13 +64,15 @@ impl Engine {
             && self.proc_slot(w.by()).is_some_and(|p| !sys::thread_exists(ProcWord(p.word.load(Acquire)).by(), ctl.tid.load(Relaxed)))
     }
 
-    /// True when no slot that is in use has this number.
+    /// True when no slot that is in use has this number, or one that is no process's and that nobody recovers.
     pub(crate) fn slot_is_nobodys(&self, slot: u32) -> bool {
-        slot >= self.threads_high() || self.thread_word(slot).is_none_or(|w| ThreadWord(w.load(Acquire)).state() != SlotState::Live)
+        let Some(w) = self.thread_word(slot).filter(|_| slot < self.threads_high()).and_then(live) else { return true };
+        let is_process = |p: &ProcSlot| ProcWord::read(&p.word).state() != SlotState::Free;
+        w.recoverer().is_none() && !self.proc_slot(w.by()).is_some_and(is_process)
     }
 
-    /// *Context gone*, for certain: also when its process has ended without leaving the mark (the out-of-memory reaper may take the
-    /// list away first).
+    /// *Context gone*, for certain: also when it has ended without leaving the mark (the out-of-memory reaper may take the list away first; a
+    /// hostile writer may have changed the word that the kernel looks at).
     pub(crate) fn context_gone_for_certain(&self, slot: u32) -> bool {
         if self.context_gone(slot) {
             return true;
@@ -78,7 +80,11 @@ impl Engine {
         let (Some(word), Some(ctl)) = (self.thread_word(slot), self.ctl(slot)) else {
             return false;
         };
-        live(word).is_some_and(|w| self.process_gone(w.by()) && mark_gone(word, w, ctl))
+        let thread_gone = |w: ThreadWord| {
+            let pid = self.proc_slot(w.by()).map(|p| ProcWord::read(&p.word)).filter(|p| p.state() == SlotState::Live);
+            pid.is_some_and(|p| !sys::thread_exists(p.by(), ctl.tid.load(Relaxed)))
+        };
+        live(word).is_some_and(|w| (self.process_gone(w.by()) || thread_gone(w)) && mark_gone(word, w, ctl))
     }
 
     /// The same of a sleeper that is about to get what it waits for, or is counted. The question (a system call or two) is spared those who

@@ -138,6 +138,7 @@ pub fn occupy(ctl: &ThreadCtl, tid: u32) {
     ctl.head.store(0, Relaxed);
     ctl.step.store(0, Relaxed);
     ctl.recovered.store(0, Relaxed);
+    ctl.linked.store(0, Relaxed);
     ctl.tid.store(tid, Relaxed);
     ctl.robust.store(tid, Release);
 }

@@ -4,13 +4,13 @@ use manyway_shm::layout::*;
 use manyway_sync::atomic::{Ordering::*, fence};
 use manyway_sync::{Errno, clock};
 
-use crate::abi::{SEM_UNDO, SemBuf, Timespec};
+use crate::abi::{IPC_NOWAIT, SEM_UNDO, SemBuf, Timespec};
 use crate::attach::{Me, Thread};
 use crate::engine::Engine;
 use crate::eval::Verdict;
 use crate::id::IdEntry;
 use crate::journal::Kind;
-use crate::lock::CellLock;
+use crate::lock::{CellLock, Wait};
 use crate::node;
 use crate::queue::{Where, pack};
 use crate::set::SetRef;
@@ -79,16 +79,21 @@ impl Engine {
                 return Ok(());
             }
         }
+        let deadline = timeout
+            .map(|d| clock::monotonic_ns().saturating_add((d.sec as u64).saturating_mul(1_000_000_000).saturating_add(d.nsec as u64)));
+        // A call that must not wait for units has no time for locks either, beyond the patience that all have.
+        let until = if ops.iter().all(|o| o.flg as i32 & IPC_NOWAIT != 0) { 1 } else { deadline.unwrap_or(0) };
+        t.until.store(until, Relaxed);
         if ops.len() > 1 {
             if self.fast_few(t, set, ops) {
                 return Ok(());
             }
             self.ready_for_several(t, me)?;
         }
-        let deadline = timeout
-            .map(|d| clock::monotonic_ns().saturating_add((d.sec as u64).saturating_mul(1_000_000_000).saturating_add(d.nsec as u64)));
         let mut how = How { looked: false, never_sleep: timeout == Some(Timespec { sec: 0, nsec: 0 }) };
         loop {
+            self.leave_last_queue(t, me)?;
+            t.until.store(until, Relaxed);
             self.enter(t);
             let mut wakes = Wakes::new();
             let mut r = Try::NeedsSet;
@@ -112,6 +117,18 @@ impl Engine {
         }
     }
 
+    /// The node must be out of its last queue before it is used again. It is, unless its thread left without the queue's lock, which it could
+    /// not get ([`Engine::take_out`]).
+    fn leave_last_queue(&self, t: &Thread, me: &Me<'_>) -> Result<(), Errno> {
+        if me.ctl.linked.load(Relaxed) == Where::Nowhere as u32 {
+            return Ok(());
+        }
+        self.enter(t);
+        let left = self.withdraw_node(t, me.slot, me.ctl, me.slot, me.ctl, node::seq(me.ctl.state.load(Relaxed)), Wait::Call);
+        self.leave(t);
+        left
+    }
+
     /// The page for a call's several operations, should it sleep.
     fn ready_for_several(&self, t: &Thread, me: &Me<'_>) -> Result<(), Errno> {
         if t.ops_ready.load(Relaxed) == 0 {
@@ -128,22 +145,23 @@ impl Engine {
             return Try::Ended(Err(Errno::EIO));
         };
         me.ctl.begin(Kind::Cell, set, op.num);
-        match self.lock_cell(me.slot, me.slot, set.tag, cell) {
-            CellLock::Complex => return Try::NeedsSet,
-            CellLock::Removed => return Try::Ended(Err(Errno::EIDRM)),
-            CellLock::Got(_) => {}
+        match self.lock_cell(t, me.slot, set, op.num, cell, Wait::Call) {
+            Ok(CellLock::Got(_)) => {}
+            Ok(CellLock::Complex) => return Try::NeedsSet,
+            Ok(CellLock::Removed) => return Try::Ended(Err(self.gone(set))),
+            Err(e) => return Try::Ended(Err(e)),
         }
         let r = match self.evaluate(set, me.proc, [op].into_iter()) {
             Verdict::Proceeds => {
                 let fin = self.final_of(set, me.proc, me.pid, op);
                 self.do_one(me.ctl, set, op.num, fin, me.proc, None, wakes);
-                self.scan_cell(me.ctl, set, cell, op.op > 0, wakes);
+                self.scan_cell(me.slot, me.ctl, set, op.num, cell, op.op > 0, wakes);
                 Try::Ended(Ok(()))
             }
             _ if !how.looked && cell.holders.load(Relaxed) != 0 => Try::LookAtHolders,
             Verdict::Fails(e) => Try::Ended(Err(e)),
             Verdict::Blocks(_) if how.never_sleep => Try::Ended(Err(Errno::EAGAIN)),
-            Verdict::Blocks(i) => Try::Sleeps(self.queue_up(t, me, set, &[op], i)),
+            Verdict::Blocks(i) => Try::Sleeps(self.queue_up(t, me, set, &[op], i, false)),
         };
         self.unlock_cell(set, cell);
         r
@@ -154,10 +172,10 @@ impl Engine {
         let mut sorted = [0u16; MAX_OPM as usize];
         let nums = distinct(ops, &mut sorted);
         me.ctl.begin(Kind::Set, set, 0);
-        if !self.lock_set(me.slot, me.slot, set) {
-            return Try::Ended(Err(Errno::EIDRM));
+        if let Err(e) = self.lock_set(t, me.slot, set, Wait::Call) {
+            return Try::Ended(Err(e));
         }
-        let r = match self.lock_cells(me.slot, me.slot, set, nums.iter().copied()) {
+        let r = match self.lock_cells(t, me.slot, set, nums.iter().copied(), Wait::Call) {
             Err(e) => Try::Ended(Err(e)),
             Ok(()) => match self.evaluate(set, me.proc, ops.iter().copied()) {
                 Verdict::Proceeds => {
@@ -177,7 +195,7 @@ impl Engine {
                 }
                 Verdict::Fails(e) => Try::Ended(Err(e)),
                 Verdict::Blocks(_) if how.never_sleep => Try::Ended(Err(Errno::EAGAIN)),
-                Verdict::Blocks(i) => Try::Sleeps(self.queue_up(t, me, set, ops, i)),
+                Verdict::Blocks(i) => Try::Sleeps(self.queue_up(t, me, set, ops, i, true)),
             },
         };
         self.unlock_cells(me.slot, set, nums.iter().copied());
@@ -185,8 +203,9 @@ impl Engine {
         r
     }
 
-    /// Publishes the caller as a sleeper, in the queue where it belongs. Under the locks of a section of its own.
-    fn queue_up(&self, t: &Thread, me: &Me<'_>, set: &SetRef<'_>, ops: &[SemBuf], blocker: u32) -> u32 {
+    /// Publishes the caller as a sleeper, in the queue where it belongs. Under the locks of a section of its own: the set's (`whole`) or the
+    /// cell's.
+    fn queue_up(&self, t: &Thread, me: &Me<'_>, set: &SetRef<'_>, ops: &[SemBuf], blocker: u32, whole: bool) -> u32 {
         let ctl = me.ctl;
         let now = clock::monotonic_ns();
         // NODE-PUBLISH: who reads a field written below and then the state sees that the last sleep has ended.
@@ -218,11 +237,13 @@ impl Engine {
             _ => self.ticket_after(&[&set.head.alter, &set.head.consts], now),
         };
         ctl.ticket.store(ticket, Relaxed);
+        let met = self.met_damage.load(Relaxed);
         let seq = node::publish(ctl);
         self.link(set, ops[0].num, which, me.slot, ctl);
         if ops.len() > 1 {
             self.count_complex(set, me.slot, ctl, true);
         }
+        self.mend_queues(met, me.slot, set, if whole { None } else { Some(ops[0].num) });
         t.sleeping.store(seq + 1, Relaxed);
         seq
     }
@@ -233,80 +254,104 @@ impl Engine {
         let mut wakes = Wakes::new();
         self.enter(t);
         me.ctl.begin(Kind::Cell, set, op.num);
-        if let CellLock::Got(_) = self.lock_cell(me.slot, me.slot, set.tag, cell) {
+        if let Ok(CellLock::Got(_)) = self.lock_cell(t, me.slot, set, op.num, cell, Wait::Brief) {
             if node::is_queued(me.ctl, seq) && self.evaluate(set, me.proc, [op].into_iter()) == Verdict::Proceeds {
                 let fin = self.final_of(set, me.proc, me.pid, op);
                 self.do_one(me.ctl, set, op.num, fin, me.proc, Some((me.slot, seq)), &mut wakes);
             }
             // Whoever comes next may fit what is left.
-            self.scan_cell(me.ctl, set, cell, true, &mut wakes);
+            self.scan_cell(me.slot, me.ctl, set, op.num, cell, true, &mut wakes);
             self.unlock_cell(set, cell);
         }
         wakes.wake();
         self.leave(t);
     }
 
-    /// Takes the caller out of the queue it sleeps in, unless it has been completed. Its node's state tells which.
+    /// Takes the caller out of the queue it sleeps in, unless it has been completed. Its node's state tells which. When the queue's lock is not
+    /// to be had it leaves all the same, and its node stays behind: whoever has the lock next takes it out, or it does so itself before
+    /// it sleeps again ([`Engine::leave_last_queue`]).
     pub(crate) fn take_out(&self, t: &Thread, slot: u32, ctl: &ThreadCtl, seq: u32) {
-        self.enter(t);
-        self.withdraw_node(slot, ctl, slot, ctl, seq);
-        self.leave(t);
-    }
-
-    /// Takes the node of slot `of` out, in the name of slot `by` (which is inside a section of its own or about to begin one).
-    pub(crate) fn withdraw_node(&self, by: u32, by_ctl: &ThreadCtl, of: u32, ctl: &ThreadCtl, seq: u32) {
         if !node::is_queued(ctl, seq) {
             return;
         }
-        let Some(set) = self.set_of_page(ctl.set.load(Relaxed), ctl.set_tag.load(Relaxed)) else {
+        self.enter(t);
+        if self.withdraw_node(t, slot, ctl, slot, ctl, seq, Wait::Brief).is_err() {
             node::withdraw(ctl, seq);
-            return;
+        }
+        self.leave(t);
+    }
+
+    /// Takes the node of slot `of` out, in the name of slot `by` (which is inside a section of its own or about to begin one). Err: the lock was
+    /// not had.
+    #[expect(clippy::too_many_arguments, reason = "two slots, and how long")]
+    pub(crate) fn withdraw_node(
+        &self,
+        t: &Thread,
+        by: u32,
+        by_ctl: &ThreadCtl,
+        of: u32,
+        ctl: &ThreadCtl,
+        seq: u32,
+        wait: Wait,
+    ) -> Result<(), Errno> {
+        let left = || {
+            node::withdraw(ctl, seq);
+            ctl.linked.store(Where::Nowhere as u32, Relaxed);
+            Ok(())
         };
+        if !node::is_queued(ctl, seq) && ctl.linked.load(Relaxed) == Where::Nowhere as u32 {
+            return Ok(());
+        }
+        let Some(set) = self.set_of_page(ctl.set.load(Relaxed), ctl.set_tag.load(Relaxed)) else { return left() };
+        let gone = |e| if e == Errno::EIDRM || e == Errno::EIO { left() } else { Err(e) };
         let num = crate::queue::unpack(ctl.op.load(Relaxed)).num;
         let simple = ctl.nops.load(Relaxed) == 1;
         if simple && let Some(cell) = set.cell(num as u32) {
             by_ctl.begin(Kind::Cell, &set, num);
-            match self.lock_cell(by, by, set.tag, cell) {
+            match self.lock_cell(t, by, &set, num, cell, wait)? {
                 CellLock::Got(_) => {
-                    self.leave_queue(&set, of, ctl, seq);
+                    self.leave_queue(&set, by, of, ctl, seq, Some(num));
                     self.unlock_cell(&set, cell);
-                    return;
+                    return Ok(());
                 }
-                CellLock::Removed => {
-                    node::withdraw(ctl, seq);
-                    return;
-                }
+                CellLock::Removed => return left(),
                 CellLock::Complex => {}
             }
         }
         by_ctl.begin(Kind::Set, &set, 0);
-        if !self.lock_set(by, by, &set) {
-            node::withdraw(ctl, seq);
-            return;
+        if let Err(e) = self.lock_set(t, by, &set, wait) {
+            return gone(e);
         }
         // Between the two looks the cell may have been given back to itself.
-        let own = simple && set.cell(num as u32).is_some_and(|c| matches!(self.lock_cell(by, by, set.tag, c), CellLock::Got(_)));
-        self.leave_queue(&set, of, ctl, seq);
-        if own {
-            self.unlock_cells(by, &set, [num].into_iter());
-        } else {
-            for op in self.node_ops(of, ctl) {
-                self.unlock_cells(by, &set, [op.num].into_iter());
+        let own = match set.cell(num as u32).filter(|_| simple) {
+            Some(c) => self.lock_cell(t, by, &set, num, c, wait),
+            None => Ok(CellLock::Complex),
+        };
+        let r = own.map(|own| {
+            self.leave_queue(&set, by, of, ctl, seq, None);
+            if matches!(own, CellLock::Got(_)) {
+                self.unlock_cells(by, &set, [num].into_iter());
+            } else {
+                for op in self.node_ops(of, ctl) {
+                    self.unlock_cells(by, &set, [op.num].into_iter());
+                }
             }
-        }
+        });
         self.unlock_set(&set);
+        r
     }
 
-    fn leave_queue(&self, set: &SetRef<'_>, of: u32, ctl: &ThreadCtl, seq: u32) {
-        if node::withdraw(ctl, seq) {
-            if ctl.linked.load(Relaxed) == Where::Zero as u32
-                && let Some(cell) = set.cell(crate::queue::unpack(ctl.op.load(Relaxed)).num as u32)
-            {
-                // A sleeper that is about to wait for the epoch must not: it is out.
-                cell.zepoch.fetch_add(1, AcqRel);
-            }
-            self.unlink(set, of, ctl);
+    fn leave_queue(&self, set: &SetRef<'_>, by: u32, of: u32, ctl: &ThreadCtl, seq: u32, only: Option<u16>) {
+        let met = self.met_damage.load(Relaxed);
+        if node::withdraw(ctl, seq)
+            && ctl.linked.load(Relaxed) == Where::Zero as u32
+            && let Some(cell) = set.cell(crate::queue::unpack(ctl.op.load(Relaxed)).num as u32)
+        {
+            // A sleeper that is about to wait for the epoch must not: it is out.
+            cell.zepoch.fetch_add(1, AcqRel);
         }
+        self.unlink(set, of, ctl);
+        self.mend_queues(met, by, set, only);
     }
 }
 

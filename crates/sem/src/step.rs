@@ -113,7 +113,7 @@ impl Engine {
         let n = ctl.stamp.load(Relaxed) % 0xffff + 1;
         ctl.stamp.store(n, Relaxed);
         ctl.fin.store(Fin { value: 0, adj: None, pid }.bits(), Relaxed);
-        ctl.target.store(target + 1, Relaxed);
+        ctl.target.store(target.wrapping_add(1), Relaxed);
         stamp_of(slot, n)
     }
     pub(crate) fn commit_many(&self, ctl: &ThreadCtl, sleeper: Option<(u32, u32)>) {

@@ -13,6 +13,7 @@ use crate::attach::Me;
 use crate::edges;
 use crate::engine::Engine;
 use crate::journal::{self, head};
+use crate::lock::Wait;
 use crate::set::SetRef;
 use crate::slots::{ProcWord, SlotState};
 use crate::step::Journal;
@@ -28,7 +29,8 @@ pub(crate) struct Record<'e> {
 impl Engine {
     fn directory_word(&self, proc: u32, index: u32) -> Option<&AtomicU32> {
         let page = self.proc_slot(proc)?.dirs.get((index >> 10) as usize)?.load(Acquire);
-        if page == 0 {
+        // 0: there is none. What else lies before the extents is none either, but damage.
+        if (page as u64) < EXTENTS_AT / PAGE {
             return None;
         }
         self.arena.at(page as u64 * PAGE + (index & 1023) as u64 * 4)
@@ -37,7 +39,8 @@ impl Engine {
     /// The record of a process for a set; None when it has none.
     pub(crate) fn record(&self, proc: u32, index: u32, tag: u32) -> Option<Record<'_>> {
         let off = self.directory_word(proc, index)?.load(Acquire);
-        if off == 0 {
+        // As with directories.
+        if (off as u64) < EXTENTS_AT / 64 {
             return None;
         }
         let at = off as u64 * 64;
@@ -84,9 +87,11 @@ impl Engine {
         }
         self.enter(t);
         crate::edges::commit(&me.ctl.head, head(journal::Kind::Registry, 0, 0));
-        self.lock_registry(me.slot, me.slot);
-        let r = self.make_record(me.proc, set);
-        self.unlock_registry();
+        let r = self.lock_registry(t, me.slot, Wait::Call).and_then(|()| {
+            let r = self.make_record(me.proc, set);
+            self.unlock_registry();
+            r
+        });
         self.leave(t);
         r
     }
@@ -128,7 +133,7 @@ impl Engine {
     pub(crate) fn free_record(&self, proc: u32, index: u32) {
         let Some(word) = self.directory_word(proc, index) else { return };
         let off = word.swap(0, AcqRel);
-        if off != 0 {
+        if off as u64 >= EXTENTS_AT / 64 {
             if let Some(h) = self.arena.at::<UndoHead>(off as u64 * 64) {
                 h.tag.store(0, Release);
             }
@@ -235,20 +240,21 @@ impl Engine {
     }
 
     /// Applies a process's adjustments for one set: value := clamp(value + adjustment), all at once (exit_sem in ipc/sem.c: one locked pass
-    /// per set, never waiting). Called without any lock, in the name of `me`.
-    pub(crate) fn apply_record(&self, t: &crate::attach::Thread, me: &Me<'_>, proc: u32, pid: u32, set: &SetRef<'_>) {
-        let Some(r) = self.record(proc, set.index, set.tag) else { return };
+    /// per set, never waiting). Called without any lock, in the name of `me`. False: a lock was not had; some are not applied yet.
+    pub(crate) fn apply_record(&self, t: &crate::attach::Thread, me: &Me<'_>, proc: u32, pid: u32, set: &SetRef<'_>) -> bool {
+        let Some(r) = self.record(proc, set.index, set.tag) else { return true };
         let held = |num: &u16| self.adj(r, *num).is_some_and(|a| a.load(Relaxed) != 0);
         let nums = || (0..set.nsems.min(MAX_MSL)).map(|n| n as u16);
         let mut wakes = crate::wake::Wakes::new();
         self.enter(t);
         me.ctl.begin(journal::Kind::Set, set, 0);
-        if !self.lock_set(me.slot, me.slot, set) {
+        if let Err(e) = self.lock_set(t, me.slot, set, Wait::Brief) {
             self.leave(t);
-            return;
+            return e != Errno::EBUSY;
         }
         // An adjustment that is not 0 stays so until its cell is ours: its process is gone (or is the caller).
-        if self.lock_cells(me.slot, me.slot, set, nums().filter(held)).is_ok() {
+        let locked = self.lock_cells(t, me.slot, set, nums().filter(held), Wait::Brief);
+        if locked.is_ok() {
             let step = self.begin_many(me.slot, me.ctl, proc, pid);
             for num in nums().filter(held) {
                 // Another thread of the caller may have made one nonzero since: its cell is not ours.
@@ -268,5 +274,6 @@ impl Engine {
         self.unlock_set(set);
         wakes.wake();
         self.leave(t);
+        locked != Err(Errno::EBUSY)
     }
 }

@@ -176,7 +176,7 @@ impl Arena {
                 return Err(none);
             }
             word.store(word.load(Relaxed) | 1 << bit, Relaxed);
-            entry.store(entry.load(Relaxed) - (1 << 8), Relaxed);
+            entry.store(entry.load(Relaxed).wrapping_sub(1 << 8), Relaxed);
             return Ok(at);
         }
         // The count said that there is room and the bitmap that there is none: the count is wrong (a hostile writer). Correct it.

@@ -117,7 +117,13 @@ pub struct Header {
     pub sets: AtomicU32,
     /// Semaphores.
     pub sems: AtomicU32,
-    _pad2: [u32; 6],
+    /// Damage that was met last: {kind 8 | set's index 16, or 65,535 | pid 22}; see `manyway_sem::engine::Damage`.
+    pub damage: AtomicU64,
+    /// When, seconds since 1970.
+    pub damage_time: AtomicU64,
+    /// How often any was met.
+    pub damages: AtomicU32,
+    _pad2: u32,
 
     /// Extents of thread slots, plus 1: slot i lies in entry i / THREADS_PER_EXTENT.
     pub thread_extents: [AtomicU32; (MAX_SLOTS / THREADS_PER_EXTENT) as usize],

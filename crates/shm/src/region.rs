@@ -36,9 +36,10 @@ impl Regions {
             // SAFETY: the list holds addresses of regions that this process, or the one that it was forked from, has reserved.
             let Some(region) = (unsafe { Region::from_address(next) }) else { break };
             let owner = region.notes()[OWNER].load(Acquire);
+            // The word is shared, and may lie: a region that a living thread's list has in it must not be given to another one.
             let ended = || {
-                let word = region.word().load(Acquire);
-                word & OWNER_DIED != 0 || word & TID_MASK != (owner >> 1) as u32
+                let (word, of) = (region.word().load(Acquire), (owner >> 1) as u32);
+                (word & OWNER_DIED != 0 || word & TID_MASK != of) && !sys::thread_exists(sys::getpid(), of)
             };
             let left = owner == 0 || owner & 1 == 0 && region.notes()[ARENA].load(Relaxed) == arena.serial() && ended();
             if left && region.notes()[OWNER].compare_exchange(owner, Self::owner(tid, true), AcqRel, Relaxed).is_ok() {

@@ -293,14 +293,15 @@ pub fn has_capability(cap: u32) -> bool {
     call!(Sysno::capget, header.as_ptr(), data.as_mut_ptr()).is_ok() && data[(cap / 32) as usize * 3] >> (cap % 32) & 1 == 1
 }
 
-/// Sleeps about so long; a signal may end it early.
-pub fn nap(ns: u64) {
+/// Sleeps about so long. True: a signal's handler has run, which ends it early.
+pub fn nap(ns: u64) -> bool {
     #[cfg(shuttle)]
     if crate::sim::is_running() {
-        return crate::sim::nap(ns);
+        crate::sim::nap(ns);
+        return false;
     }
     let ts = [(ns / 1_000_000_000) as i64, (ns % 1_000_000_000) as i64];
-    let _ = call!(Sysno::nanosleep, ts.as_ptr(), 0);
+    call!(Sysno::nanosleep, ts.as_ptr(), 0) == Err(Errno::EINTR)
 }
 
 /// True when the thread exists (signal 0 is only asked about, never sent).

@@ -11,7 +11,7 @@ use crate::attach::{KEPT, Kept, Thread, wiped};
 use crate::edges::commit;
 use crate::engine::Engine;
 use crate::journal::{self, Fin, Kind};
-use crate::lock::CellLock;
+use crate::lock::{CellLock, Wait};
 use crate::set::{INDEX_BITS, IdEntry, SetRef};
 use crate::step::Journal;
 use crate::word;
@@ -155,7 +155,7 @@ impl Engine {
         }
         self.enter(t);
         ctl.begin(Kind::MultiIntent, set, 0);
-        let locked = few.lock(self, slot, set);
+        let locked = few.lock(self, t, slot, set);
         let done = locked == few.n && few.evaluate(self, set, ops, proc);
         if done {
             ctl.fin.store(Fin { value: 0, adj: None, pid: word::pid(pid_bits) }.bits(), Relaxed);
@@ -255,19 +255,20 @@ impl Few {
         &self.cells[..self.n]
     }
     /// Locks the cells; how many.
-    fn lock(&mut self, engine: &Engine, slot: u32, set: &SetRef<'_>) -> usize {
+    fn lock(&mut self, engine: &Engine, t: &Thread, slot: u32, set: &SetRef<'_>) -> usize {
         for i in 0..self.n {
             let Some(cell) = set.cell(self.cells[i].num as u32) else { return i };
-            match engine.lock_cell(slot, slot, set.tag, cell) {
-                CellLock::Got(w) if w & word::WAITERS == 0 => {
+            match engine.lock_cell(t, slot, set, self.cells[i].num, cell, Wait::Call) {
+                Ok(CellLock::Got(w)) if w & word::WAITERS == 0 => {
                     self.cells[i].word = w;
                     self.cells[i].value = word::value(w);
                 }
-                CellLock::Got(w) => {
+                Ok(CellLock::Got(w)) => {
                     cell.word.store(w, Release);
                     return i;
                 }
-                CellLock::Complex | CellLock::Removed => return i,
+                // A wait that was given up begins again on the slow path, which gives up in its turn.
+                Ok(CellLock::Complex | CellLock::Removed) | Err(_) => return i,
             }
         }
         self.n
