@@ -274,14 +274,24 @@ impl Engine {
             return Err(Errno::EPERM);
         }
         let (uid, gid) = self.asked(uid, gid).ok_or(Errno::EINVAL)?;
-        self.with_cells(t, &set, [], |_, _| {
-            let h = set.head;
-            h.uid.store(uid, Relaxed);
-            h.gid.store(gid, Relaxed);
-            h.mode.store(mode & 0o777, Relaxed);
-            h.mode_gen.store(h.mode_gen.load(Relaxed).wrapping_add(1), Release);
-            h.ctime.store(clock::realtime_secs(), Relaxed);
+        self.with_cells(t, &set, [], |me, _| {
+            me.ctl.pair.store((uid as u64) << 32 | gid as u64, Relaxed);
+            me.ctl.fin.store((mode & 0o777) as u64, Relaxed);
+            // A new owner never goes with the old mode, should this thread die in between.
+            commit(&me.ctl.head, journal::head(Kind::Access, set.page(), 0));
+            self.apply_access(me.ctl, &set);
         })
+    }
+
+    /// Applies a committed IPC_SET; its head is a plain section's again afterwards.
+    pub(crate) fn apply_access(&self, ctl: &ThreadCtl, set: &SetRef<'_>) {
+        let (h, ids) = (set.head, ctl.pair.load(Relaxed));
+        h.uid.store((ids >> 32) as u32, Relaxed);
+        h.gid.store(ids as u32, Relaxed);
+        h.mode.store(ctl.fin.load(Relaxed) as u32 & 0o777, Relaxed);
+        h.mode_gen.store(h.mode_gen.load(Relaxed).wrapping_add(1), Release);
+        h.ctime.store(clock::realtime_secs(), Relaxed);
+        commit(&ctl.head, journal::head(Kind::Set, set.page(), 0));
     }
 
     pub(crate) fn sem_info(&self) -> SemInfo {

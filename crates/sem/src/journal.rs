@@ -25,9 +25,11 @@ pub enum Kind {
     Registry,
     /// Registry, set and all its cells; the removal is to be carried through.
     Remove,
+    /// As `Set`; the owner and group in `pair` and the mode in `fin` are to be stored.
+    Access,
 }
 
-const KINDS: [Kind; 10] = [
+const KINDS: [Kind; 11] = [
     Kind::Idle,
     Kind::Undo,
     Kind::Pair,
@@ -38,6 +40,7 @@ const KINDS: [Kind; 10] = [
     Kind::SetAllCommit,
     Kind::Registry,
     Kind::Remove,
+    Kind::Access,
 ];
 
 /// `head`: {set's page 32 | semnum 16 | sequence 8 | kind 8}, one word, so that a kind never goes with another one's cell.

@@ -51,7 +51,7 @@ impl Engine {
             (Kind::Pair, Some(set)) => self.release_pair(slot, ctl, set, committed),
             (Kind::MultiIntent | Kind::MultiCommit, Some(set)) => self.release_multi(slot, ctl, set, kind == Kind::MultiCommit),
             (Kind::Cell, Some(set)) => self.release_cell(slot, ctl, set, num, &mut wakes),
-            (Kind::Set | Kind::SetAllCommit, Some(set)) => self.release_set(slot, ctl, set, kind == Kind::SetAllCommit, &mut wakes),
+            (Kind::Set | Kind::SetAllCommit | Kind::Access, Some(set)) => self.release_set(slot, ctl, set, kind, &mut wakes),
             (Kind::Registry, set) => self.release_registry(slot, set.as_ref()),
             (Kind::Remove, set) => self.release_remove(slot, set.as_ref(), &mut wakes),
             // The set's page is no set: nothing of it can be locked by this slot.
@@ -117,12 +117,14 @@ impl Engine {
         self.unlock_cell(set, cell);
     }
 
-    fn release_set<'e>(&'e self, slot: u32, ctl: &ThreadCtl, set: &SetRef<'e>, setall: bool, wakes: &mut Wakes<'e>) {
+    fn release_set<'e>(&'e self, slot: u32, ctl: &ThreadCtl, set: &SetRef<'e>, kind: Kind, wakes: &mut Wakes<'e>) {
         if !word::is_locked_by(set.head.lock.load(Acquire), slot) {
             return;
         }
-        if setall {
-            self.apply_setall(slot, ctl, set);
+        match kind {
+            Kind::SetAllCommit => self.apply_setall(slot, ctl, set),
+            Kind::Access => self.apply_access(ctl, set),
+            _ => {}
         }
         self.rebuild(slot, set, None);
         match Step::parse(ctl.step.load(Acquire)) {

@@ -73,6 +73,23 @@ impl Mapped {
         // SAFETY: as above.
         unsafe { self.at::<u64>(at).write_volatile(value) }
     }
+    /// Stores the low `size` bytes of a value.
+    pub fn put(&self, at: u64, value: u64, size: usize) {
+        assert!(size <= 8 && at as usize + size <= MAPPED);
+        let bytes = value.to_le_bytes();
+        // SAFETY: in bounds of the mapping.
+        unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), self.base.add(at as usize), size) };
+    }
+    /// Where a word is in this mapping.
+    pub fn pointer(&self, at: u64) -> *mut u64 {
+        assert!((at as usize) < MAPPED);
+        // SAFETY: in bounds of the mapping.
+        unsafe { self.base.add(at as usize).cast() }
+    }
+    /// Where the mapping begins.
+    pub fn address(&self) -> u64 {
+        self.base.expose_provenance() as u64
+    }
     fn page(&self, number: u32) -> *mut [u8; PAGE] {
         self.at::<u8>(number as u64 * PAGE as u64).cast()
     }

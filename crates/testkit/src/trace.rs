@@ -9,6 +9,8 @@
 //! A [`Trace`] is a list of changes in program order: the file's content after the first k of them is what a death leaves between the k-th and
 //! the next one.
 
+mod protected;
+
 use std::fs;
 use std::io;
 use std::os::unix::fs::MetadataExt;
@@ -42,8 +44,8 @@ pub struct Event {
     pub at: u64,
     /// Bytes.
     pub len: u64,
-    /// What the probe told behind it.
-    pub probe: u64,
+    /// Where the probe pointed behind it: an offset in the file.
+    pub probe: Option<u64>,
     /// Where the old bytes are, followed by the new ones.
     bytes: usize,
 }
@@ -70,6 +72,10 @@ impl Trace {
     }
     fn kept(&self, e: &Event) -> usize {
         if e.what == What::Punched { 0 } else { e.len as usize }
+    }
+    /// True when both made the same changes to the file, in the same order.
+    pub fn is_like(&self, other: &Trace) -> bool {
+        protected::same(self, other)
     }
     /// How many stores into the file there were.
     pub fn stores(&self) -> usize {
@@ -126,7 +132,7 @@ struct Pending {
 pub struct Watch {
     /// {address, bytes}: changes here are events too.
     pub ranges: Vec<(u64, u64)>,
-    /// Its result goes into each event.
+    /// Gives an address (0: none) of which each event has the offset in the file, if it is there.
     pub probe: Option<fn() -> u64>,
 }
 
@@ -201,7 +207,7 @@ impl Tracer {
         (inode == self.inode && device == self.device).then_some(Mapping { start: hex(start)?, end: hex(end)?, offset: hex(offset)? })
     }
 
-    /// The offset in the file of what lies at an address.
+    /// The offset in the file of what lies at an address, as the mappings were at the last trace.
     pub fn offset_of(&self, address: u64) -> Option<u64> {
         self.mappings.iter().find(|m| (m.start..m.end).contains(&address)).map(|m| m.offset + (address - m.start))
     }
@@ -268,7 +274,7 @@ impl Tracer {
         if self.pending.is_empty() {
             return;
         }
-        let probe = self.watch.probe.map_or(0, |p| p());
+        let probe = self.watch.probe.and_then(|p| self.offset_of(p()));
         let pending = std::mem::take(&mut self.pending);
         for p in &pending {
             let mut bytes = p.old;
@@ -364,6 +370,7 @@ fn install_handler() {
         let mut action: libc::sigaction = std::mem::zeroed();
         action.sa_sigaction = on_trap as extern "C" fn(c_int, *mut siginfo_t, *mut ucontext_t) as usize;
         action.sa_flags = libc::SA_SIGINFO;
+        libc::sigfillset(&raw mut action.sa_mask);
         libc::sigaction(libc::SIGTRAP, &raw const action, ptr::null_mut());
     }
 }

@@ -13,6 +13,9 @@ const SIZES: [u64; 15] = {
     [page, 4 * page, 16 * page, 64 * page, 256 * page, 1023 * page, 2 * page, page, 64, 256, 1024, page, 4 * page, 16 * page, 64 * page]
 };
 const THREADS: usize = 7;
+/// An extent that is left for the next one, and one whose taker died before it said for what: that costs address space only.
+const NONE: usize = 0;
+const TAKING: usize = 0xff;
 const SMALLEST_RECORDS: usize = 9;
 
 impl Seen<'_> {
@@ -23,8 +26,7 @@ impl Seen<'_> {
         for e in 0..u64::from(extents) {
             let entry = a.u64(EXTENT_TABLE_AT + e * 8);
             let kind = (entry & 0xff) as usize;
-            // 0: whoever took it died before it said for what; that costs address space only.
-            if kind == 0 || kind == THREADS {
+            if [NONE, TAKING, THREADS].contains(&kind) {
                 continue;
             }
             let Some(&size) = SIZES.get(kind - 1) else {

@@ -1,8 +1,10 @@
 //! The cases: an entry point × who sleeps, where it starts, and what a death before it and one behind it come to.
 
 mod control;
+mod large;
 mod operations;
 mod places;
+mod sleeping;
 
 use manyway_sem::Fairness;
 use manyway_sem::abi::{SEM_UNDO, SemBuf};
@@ -11,8 +13,10 @@ use manyway_testkit::invariants::Meaning;
 use crate::next::Touches;
 use crate::stage::{Stage, op};
 
-/// What the victim does beforehand, and its call that is cut.
-pub type Calls = (fn(&Stage), fn(&Stage));
+/// What the victim does.
+pub type Call = fn(&Stage);
+/// What it does beforehand, and its call that is cut.
+pub type Calls = (Call, Call);
 type Expected = dyn Fn(&Stage, &Meaning, &Meaning) -> Result<(), String>;
 
 /// A call that is cut at every store.
@@ -24,6 +28,12 @@ pub struct Case {
     pub entry: &'static [&'static str],
     pub fairness: Fairness,
     pub touches: Touches,
+    /// Of many stores: traced by protection, and sampled.
+    pub large: bool,
+    /// A handler of a signal does a part of it: traced by protection.
+    pub in_handler: bool,
+    /// The victim takes its place in the call that is cut.
+    pub newcomer: bool,
     /// Makes the state from which it starts.
     pub before: Box<dyn Fn(&Stage)>,
     /// What the victim does beforehand.
@@ -34,9 +44,36 @@ pub struct Case {
     pub expected: Box<Expected>,
 }
 
+impl Case {
+    pub fn large(self) -> Case {
+        Case { large: true, ..self }
+    }
+    pub fn newcomer(self) -> Case {
+        Case { newcomer: true, ..self }
+    }
+    pub fn in_handler(self) -> Case {
+        Case { in_handler: true, ..self }
+    }
+    /// Makes more of the state from which it starts, behind the sleepers.
+    pub fn and(self, more: fn(&Stage)) -> Case {
+        let before = self.before;
+        Case {
+            before: Box::new(move |s| {
+                before(s);
+                more(s);
+            }),
+            ..self
+        }
+    }
+    /// Another expectation.
+    pub fn expects(self, expected: impl Fn(&Stage, &Meaning, &Meaning) -> Result<(), String> + 'static) -> Case {
+        Case { expected: Box::new(expected), ..self }
+    }
+}
+
 /// Every case.
 pub fn all() -> Vec<Case> {
-    [operations::all(), control::all(), places::all()].into_iter().flatten().collect()
+    [operations::all(), control::all(), sleeping::all(), places::all(), large::all()].into_iter().flatten().collect()
 }
 
 pub const TAKE: &[SemBuf] = &[op(0, -1, 0)];
@@ -78,6 +115,9 @@ impl Plain {
             entry: self.entry,
             fairness: Fairness::Strict,
             touches,
+            large: false,
+            in_handler: false,
+            newcomer: false,
             before: Box::new(move |s| {
                 s.set(values);
                 asleep.iter().for_each(|ops| s.sleeper(ops));

@@ -32,12 +32,26 @@ pub struct Row {
 /// Where the search is, for who finds it hanging: level, image, further image.
 pub static PROGRESS: [AtomicU32; 3] = [const { AtomicU32::new(0) }; 3];
 
-/// More states than this are sampled, unless everything is asked for: the first and last ones and a spread.
-const MANY: usize = 400;
-/// Of so many states the recovery is cut too.
-const CUT_TWICE: usize = 3;
-/// Of a recovery of more states, so many are recovered again.
-const MANY_AGAIN: usize = 200;
+/// How much of a case is looked at: of how many of the call's states, of how many of them the recovery is cut, and how many states of such a
+/// recovery.
+struct Effort {
+    states: usize,
+    recoveries: usize,
+    further: usize,
+    /// Every kind of next caller comes to each state of the call.
+    all_kinds: bool,
+}
+
+impl Effort {
+    fn of(case: &Case) -> Effort {
+        match (everything(), case.large) {
+            (false, false) => Effort { states: 120, recoveries: 12, further: 60, all_kinds: false },
+            (false, true) => Effort { states: 40, recoveries: 3, further: 16, all_kinds: false },
+            (true, false) => Effort { states: usize::MAX, recoveries: usize::MAX, further: usize::MAX, all_kinds: true },
+            (true, true) => Effort { states: 4000, recoveries: 20, further: 400, all_kinds: false },
+        }
+    }
+}
 
 /// True when cost does not matter.
 pub fn everything() -> bool {
@@ -46,7 +60,7 @@ pub fn everything() -> bool {
 
 /// Which of `n` are looked at: all, or the ends and a spread.
 fn sample(n: usize, most: usize) -> Vec<usize> {
-    if everything() || n <= most {
+    if n <= most {
         return (0..n).collect();
     }
     let ends = most / 4;
@@ -80,7 +94,9 @@ pub fn explore(case: &Case) -> Result<Row, String> {
     let stage = Stage::new(case.fairness);
     (case.before)(&stage);
     (case.setup)(&stage);
-    stage.disguise(&stage.victim);
+    if !case.newcomer {
+        stage.disguise(&stage.victim);
+    }
     stage.curtain();
     let slot = stage.threads_of(stage.recoverer.identity.get().pid)[0];
     let mut search = Search {
@@ -100,7 +116,7 @@ pub fn explore(case: &Case) -> Result<Row, String> {
 }
 
 /// Behind an event the image, or what the kernel would mark in it, is another one.
-fn changes(trace: &Trace, e: &Event, probe_before: u64) -> bool {
+fn changes(trace: &Trace, e: &Event, probe_before: Option<u64>) -> bool {
     e.probe != probe_before || (e.what == What::Stored && trace.before(e) != trace.behind(e)) || e.what == What::Punched
 }
 
@@ -115,9 +131,8 @@ fn apply(image: &mut Image, trace: &Trace, e: &Event) {
 impl Search<'_> {
     fn run(&mut self) -> Result<(), String> {
         let base = Image::of(&self.stage.arena);
-        let first_probe = robust::word_found();
-        let watch = Watch { ranges: robust::places(), probe: Some(robust::word_found) };
-        let trace = self.tracer.trace(watch, || (self.case.call)(self.stage));
+        let first_probe = self.tracer.offset_of(robust::word_found());
+        let trace = self.traced(&base, first_probe)?;
         let states = self.states(&base, &trace, first_probe)?;
         self.row.instructions = trace.instructions;
         self.row.stores = trace.stores();
@@ -131,14 +146,15 @@ impl Search<'_> {
         (self.case.expected)(self.stage, &before, &behind).map_err(|e| format!("{e}; before: {before:?}; behind: {behind:?}"))?;
         self.allowed = vec![before, behind];
         self.seen.clear();
-        let chosen: HashSet<usize> = sample(states.len(), MANY).into_iter().collect();
-        let cut: HashSet<usize> = sample(states.len(), CUT_TWICE).into_iter().collect();
+        let effort = Effort::of(self.case);
+        let chosen: HashSet<usize> = sample(states.len(), effort.states).into_iter().collect();
+        let cut: HashSet<usize> = sample(states.len(), effort.recoveries).into_iter().collect();
         let mut image = base;
         let mut applied = 0;
         for (n, &(upto, probe)) in states.iter().enumerate() {
             trace.events[applied..upto].iter().for_each(|e| apply(&mut image, &trace, e));
             applied = upto;
-            if !chosen.contains(&n) {
+            if !chosen.contains(&n) && !cut.contains(&n) {
                 continue;
             }
             let place = || {
@@ -150,7 +166,9 @@ impl Search<'_> {
                 self.row.recovered += 1;
                 PROGRESS[0].store(1, Relaxed);
                 PROGRESS[1].store(n as u32, Relaxed);
-                self.recover_and_compare(&dead, n).map_err(|e| format!("{}: {e}", place()))?;
+                for kind in if effort.all_kinds { 0..next::kinds() } else { n..n + 1 } {
+                    self.recover_and_compare(&dead, kind).map_err(|e| format!("{}: {e}", place()))?;
+                }
             }
             if cut.contains(&n) {
                 self.cut_recovery(&dead, n).map_err(|e| format!("{}: {e}", place()))?;
@@ -159,8 +177,37 @@ impl Search<'_> {
         Ok(())
     }
 
+    /// The victim's call.
+    fn traced(&mut self, base: &Image, probe: Option<u64>) -> Result<Trace, String> {
+        let (case, stage) = (self.case, self.stage);
+        if case.large || case.in_handler {
+            let mut trace = self.tracer.trace_stores(&stage.arena, || (case.call)(stage)).map_err(|e| e.to_string())?;
+            trace.events.iter_mut().for_each(|e| e.probe = probe);
+            return Ok(trace);
+        }
+        let watch = Watch { ranges: robust::places(), probe: Some(robust::word_found) };
+        let stepped = self.tracer.trace(watch, || (case.call)(stage));
+        // The other way to trace must find the same: by it recoveries are traced. (Who comes but once cannot come again.)
+        if !case.newcomer {
+            let end = Image::of(&stage.arena);
+            base.put_back(&stage.arena);
+            stage.victim.restore();
+            clock::set_back(self.mark);
+            let again = self.tracer.trace_stores(&stage.arena, || (case.call)(stage)).map_err(|e| e.to_string())?;
+            if !again.is_like(&stepped) {
+                return Err(format!(
+                    "traced by protection, the call makes other stores: {} instead of {}",
+                    again.stores(),
+                    stepped.stores()
+                ));
+            }
+            end.put_back(&stage.arena);
+        }
+        Ok(stepped)
+    }
+
     /// The distinct states of a trace in order: how many events they are behind, and the probe. Makes sure that the trace has all.
-    fn states(&self, base: &Image, trace: &Trace, first_probe: u64) -> Result<Vec<(usize, u64)>, String> {
+    fn states(&self, base: &Image, trace: &Trace, first_probe: Option<u64>) -> Result<Vec<(usize, Option<u64>)>, String> {
         let mut image = base.clone();
         let mut states = vec![(0, first_probe)];
         let mut known = HashSet::from([(image.hash(), first_probe)]);
@@ -180,10 +227,9 @@ impl Search<'_> {
     }
 
     /// The image after the victim's death.
-    fn die(&self, image: &Image, probe: u64) -> Image {
+    fn die(&self, image: &Image, probe: Option<u64>) -> Image {
         let mut dead = image.clone();
-        let word = if probe == 0 { None } else { self.tracer.offset_of(probe) };
-        self.stage.bury(&mut dead, self.stage.victim.identity.get(), self.stage.dead[0], word);
+        self.stage.bury(&mut dead, self.stage.victim.identity.get(), self.stage.dead[0], probe);
         dead
     }
 
@@ -222,12 +268,13 @@ impl Search<'_> {
         clock::set_back(self.mark);
         PROGRESS[0].store(2, Relaxed);
         PROGRESS[2].store(u32::MAX, Relaxed);
-        let trace = self.tracer.trace(Watch::default(), || {
+        let trace = self.tracer.trace_stores(&stage.arena, || {
             // Told of the death more often than not: that is the longest recovery.
             next::cuttable(stage, &stage.recoverer, if n.is_multiple_of(2) { 0 } else { n });
         });
-        let states = self.states(image, &trace, 0)?;
-        let chosen: HashSet<usize> = sample(states.len(), MANY_AGAIN).into_iter().collect();
+        let trace = trace.map_err(|e| e.to_string())?;
+        let states = self.states(image, &trace, None)?;
+        let chosen: HashSet<usize> = sample(states.len(), Effort::of(self.case).further).into_iter().collect();
         let mut image = image.clone();
         let mut applied = 0;
         for (m, &(upto, _)) in states.iter().enumerate() {

@@ -4,11 +4,11 @@
 //! The default run samples long calls and cuts the recovery of some states; `MANYWAY_STATES=all` does all.
 
 #[cfg(target_arch = "x86_64")]
-#[allow(dead_code)]
 mod cases;
 #[cfg(target_arch = "x86_64")]
-#[allow(dead_code)]
 mod clock;
+#[cfg(target_arch = "x86_64")]
+mod entries;
 #[cfg(target_arch = "x86_64")]
 mod explore;
 #[cfg(target_arch = "x86_64")]
@@ -18,7 +18,6 @@ mod robust;
 #[cfg(target_arch = "x86_64")]
 mod run;
 #[cfg(target_arch = "x86_64")]
-#[allow(dead_code)]
 mod stage;
 
 #[cfg(target_arch = "x86_64")]

@@ -113,6 +113,11 @@ fn the_kind(n: usize, touches: Touches) -> Kind {
     }
 }
 
+/// How many kinds there are.
+pub fn kinds() -> usize {
+    KINDS.len() + 1
+}
+
 /// The name of the `n`th kind.
 pub fn kind(n: usize, touches: Touches) -> &'static str {
     the_kind(n, touches).0

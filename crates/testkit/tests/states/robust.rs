@@ -53,6 +53,16 @@ pub fn keep_apart() {
     }
 }
 
+/// Empties the list, as a fork does in the child.
+pub fn forget_all() {
+    let head = head().cast_mut();
+    // SAFETY: this thread's own list. Its nodes stay where they are, and nobody needs the kernel to mark their words.
+    unsafe {
+        (*head).first = head.expose_provenance();
+        *head.cast::<usize>().sub(1) = head.expose_provenance();
+    }
+}
+
 /// The address of the victim's robust word, if the kernel would find it now; 0 else. Called behind single instructions too.
 pub fn word_found() -> u64 {
     let mine = nodes().find(|n| OTHERS.iter().all(|o| o.load(Relaxed) != *n));

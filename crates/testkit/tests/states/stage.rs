@@ -144,6 +144,8 @@ pub struct Stage {
     /// The process that died before, if the case has one.
     pub dead_before: Cell<u32>,
     disguises: RefCell<Vec<Identity>>,
+    doomed: Cell<Option<Pid>>,
+    pub path: CString,
     _dir: tempfile::TempDir,
 }
 
@@ -157,7 +159,7 @@ impl Stage {
         let path = CString::new(dir.path().as_os_str().as_bytes()).expect("no NUL in it");
         let [victim, recoverer, checker] = [(); 3].map(|()| Actor::new(&path, fairness));
         let arena = Mapped::open(&dir.path().join("arena-v1")).expect("the arena");
-        let disguises = RefCell::new((0..3).map(|_| parked()).collect());
+        let disguises = RefCell::new((0..4).map(|_| parked()).collect());
         let mut stage = Stage {
             victim,
             recoverer,
@@ -168,6 +170,8 @@ impl Stage {
             dead: [ended(), ended()],
             dead_before: Cell::new(0),
             disguises,
+            doomed: Cell::new(None),
+            path,
             _dir: dir,
         };
         for actor in [&stage.checker, &stage.recoverer] {
@@ -210,7 +214,7 @@ impl Stage {
     /// From here on the arena has the actor as a parked process.
     pub fn disguise(&self, actor: &Actor) {
         for at in self.slots_of(std::process::id()) {
-            let identity = self.disguises.borrow_mut().pop().expect("three actors");
+            let identity = self.disguises.borrow_mut().pop().expect("four at most");
             self.arena.put_u64(at, with_pid(self.arena.u64(at), identity.pid));
             self.arena.put_u64(at + offset_of!(ProcSlot, inode) as u64, identity.inode);
             actor.identity.set(identity);
@@ -270,22 +274,51 @@ impl Stage {
         kill(pid, Signal::SIGKILL).expect("it is ours");
         waitpid(pid, None).expect("it is ours");
     }
-    /// A process that has done this and is gone.
-    pub fn dead_holder(&self, calls: &[&[SemBuf]]) {
+    /// A process that has done this and is about to die.
+    pub fn holder_to_die(&self, calls: &[&[SemBuf]]) {
         let (engine, id) = (self.checker.engine, self.id.get());
         let pid = child(|| {
             let t = Thread::new();
             for ops in calls {
                 let _ = engine.semop(&t, id, ops, None);
             }
+            // SAFETY: takes a number; its parent waits for that.
+            unsafe { libc::raise(libc::SIGSTOP) };
         });
+        waitpid(pid, Some(WaitPidFlag::WUNTRACED)).expect("it is ours");
+        self.doomed.set(Some(pid));
+    }
+    /// It dies.
+    pub fn it_dies(&self) {
+        let pid = self.doomed.take().expect("somebody is about to die");
+        kill(pid, Signal::SIGKILL).expect("it is ours");
         waitpid(pid, None).expect("it is ours");
         self.dead_before.set(pid.as_raw() as u32);
+    }
+
+    /// The victim finds itself the child of a process that goes on living, holds a unit, and was forked in this thread: what it knows is the
+    /// parent's, but for the page that a fork wipes.
+    pub fn as_forked_child(&self) {
+        let parent = Actor { t: self.victim.t, ..Actor::new(&self.path, Fairness::Strict) };
+        parent.op(self.id.get(), &[op(0, -1, SEM_UNDO)]);
+        self.disguise(&parent);
+        robust::forget_all();
+    }
+    /// The victim finds itself in the image that its process has executed: the slot, with a unit that it holds, is there, the thread is gone.
+    pub fn as_executed(&self) {
+        let earlier = Actor::new(&self.path, Fairness::Strict);
+        earlier.op(self.id.get(), &[op(0, -1, SEM_UNDO)]);
+        for slot in self.threads_of(std::process::id()) {
+            let word = self.ctl(slot) + offset_of!(ThreadCtl, robust) as u64;
+            self.arena.put_u32(word, self.arena.u32(word) & robust::WAITERS | robust::OWNER_DIED);
+        }
+        robust::keep_apart();
     }
 
     /// The victim's call begins here: the others know what they know now.
     pub fn curtain(&self) {
         self.checker.engine.set_watcher(0);
+        self.victim.save();
         self.checker.save();
         self.recoverer.save();
     }

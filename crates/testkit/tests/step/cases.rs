@@ -287,6 +287,23 @@ fn control() -> Vec<Case> {
         Granting { from: &[0], asleep: &[TAKE, HOLD], done: &[0], help: GIVE_TWO }.case("SETVAL completes two sleepers", set_to_two),
         Granting { from: &[0, 0, 1], asleep: &[HOLD_TWO, TAKE], done: &[0, 2, 4], help: GIVE_THREE }
             .case("SETALL completes sleepers", set_all),
+        case(
+            "IPC_SET",
+            |s| {
+                s.set(&[1]);
+                s.engine.set_perm(&s.me, s.id.get(), 0, 0, 0o600).expect("its owner");
+            },
+            (Child::settle_in, |c| {
+                let _ = c.engine.set_perm(&c.t, c.id, 0, 7, 0o640);
+            }),
+            |s, dead| {
+                s.hear_of(dead);
+                let now = s.engine.stat(&s.me, s.id.get()).expect("IPC_STAT");
+                let access = (now.gid, now.mode);
+                assert!(access == (0, 0o600) || access == (7, 0o640), "group and mode {access:?}");
+                s.works();
+            },
+        ),
         alone(
             "GETALL",
             &[1, 2, 3],

@@ -1,9 +1,11 @@
 //! semop and semtimedop: the fast paths, the locked ones, grants.
 
+use manyway_sem::Fairness;
 use manyway_sem::abi::{IPC_NOWAIT, SEM_UNDO, SemBuf};
 
 use super::{Calls, Case, GIVE, HOLD, HOLD_BOTH, Plain, TAKE, TAKE_BOTH, TAKE_TWO_UNITS, ZERO, ZERO_BOTH, settle, victim};
 use crate::clock;
+use crate::next::Touches;
 use crate::stage::{Stage, op};
 
 const TAKE_SECOND: &[SemBuf] = &[op(1, -1, 0)];
@@ -12,7 +14,23 @@ const ZERO_LAST: &[SemBuf] = &[op(9, 0, 0)];
 const SEMOP: &[&str] = &["semop", "try_one"];
 
 pub fn all() -> Vec<Case> {
-    [take(), give(), several(), refused(), large()].into_iter().flatten().map(Plain::case).collect()
+    let all = [take(), give(), several(), refused()].into_iter().flatten().map(Plain::case);
+    all.chain([to_the_dead(), barging()]).collect()
+}
+
+/// The first in the queue is dead: no unit goes to it.
+fn to_the_dead() -> Case {
+    let plain = semop("give", "dead, alter", (&[0], &[]), (settle_none, |s| victim(s, GIVE)), (&[0], 1), (&[0], 0));
+    plain.case().and(|s| {
+        s.dead_sleeper(TAKE);
+        s.sleeper(HOLD);
+    })
+}
+
+/// A sleeper is nudged: a newcomer may be faster.
+fn barging() -> Case {
+    let plain = semop("give, barging", "alter", (&[0], &[TAKE, HOLD]), (settle_none, |s| victim(s, GIVE)), (&[0], 2), (&[1], 2));
+    Case { fairness: Fairness::Barging, touches: Touches::Nothing, ..plain.case() }
 }
 
 /// A new second: the next operation on a cell stores the time, by the locked path.
@@ -125,8 +143,4 @@ fn refused() -> Vec<Plain> {
 /// The victim takes its slot elsewhere.
 fn settle_none(s: &Stage) {
     s.victim.attach();
-}
-
-fn large() -> Vec<Plain> {
-    Vec::new()
 }
