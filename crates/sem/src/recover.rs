@@ -258,7 +258,12 @@ impl Engine {
             }
             // The process is gone, so is the thread, marked or not.
             mark_gone(word, tw, ctl);
-            self.recover_thread(t, me, slot);
+            // Somebody else is on it, who may still finish a step of it: its adjustment must find the process's record, and this slot must
+            // not be taken for one of the next process here. So the process stays until its last thread is done with.
+            if !self.recover_thread(t, me, slot) && ThreadWord::read(word).with_recoverer(None) == tw.with_recoverer(None) {
+                mine.give_back(&p.word);
+                return false;
+            }
         }
         if !self.apply_process(t, me, proc, w.by()) || !self.free_process(t, me, p, proc) {
             // A lock was not to be had: some other time.

@@ -59,8 +59,8 @@ impl Identity {
         }
         match sys::pidfd_open(pid) {
             Err(Errno::ESRCH) => true,
-            // EINVAL: the number is a thread's now, no process's.
-            Err(Errno::EINVAL) => true,
+            // The number is a thread's now, no process's (EINVAL before Linux 6.15).
+            Err(Errno::EINVAL | Errno::ENOENT) => true,
             Err(_) => match proc_stat(pid) {
                 Ok((start, state)) => (self.start != 0 && start != self.start) || state == b'X',
                 Err(Errno::ENOENT) => !sys::thread_exists(pid, pid),
@@ -77,5 +77,26 @@ impl Identity {
                 self.start != 0 && proc_stat(pid).is_ok_and(|(start, _)| start != self.start)
             }
         }
+    }
+}
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    extern crate std;
+
+    use super::*;
+
+    #[test]
+    fn a_number_that_is_a_threads_is_no_process() {
+        let own = std::process::id();
+        let identity = Identity::of(own);
+        assert!(!identity.is_gone(own));
+        let tid = std::thread::spawn(move || {
+            let tid = sys::gettid();
+            // Of a process that had this number before.
+            (tid, identity.is_gone(tid))
+        });
+        let (tid, gone) = tid.join().expect("it does not panic");
+        assert!(tid != own && gone);
     }
 }
