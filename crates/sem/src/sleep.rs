@@ -2,7 +2,7 @@
 
 use manyway_shm::Fairness;
 use manyway_shm::layout::*;
-use manyway_sync::atomic::{AtomicU32, Ordering::*};
+use manyway_sync::atomic::{AtomicU32, Ordering::*, fence};
 use manyway_sync::{Errno, clock, futex, sys};
 
 use crate::abi::SemBuf;
@@ -21,6 +21,17 @@ use crate::word;
 const TICK_NS: u64 = 50_000_000;
 /// … and so often when a watcher does: then it is only a backstop.
 const WATCHED_TICK_NS: u64 = 1_000_000_000;
+/// How often a sleeper of a barging namespace that finds a unit and does not get it looks again before it sleeps.
+const LOOKS: u32 = 64;
+
+/// True when a taker that has parked would fit the value as it is now. BARGE-NUDGE: parked, then a look at the value; the releaser stores the
+/// value, then looks who has parked. One of the two sees the other.
+fn fits(set: &SetRef<'_>, op: SemBuf) -> bool {
+    fence(SeqCst);
+    let Some(cell) = set.cell(op.num as u32) else { return false };
+    let w = cell.word.load(Relaxed);
+    op.op < 0 && w & word::COMPLEX == 0 && word::value(w) + op.op as i32 >= 0
+}
 
 impl Engine {
     /// Sleeps until completed, `deadline` (CLOCK_MONOTONIC ns), or a signal.
@@ -40,11 +51,20 @@ impl Engine {
             _ => None,
         };
         let barging = self.arena.fairness() == Fairness::Barging && ops.len() == 1;
+        let mut looks = 0;
         loop {
             if let Some(r) = self.ended(t, ctl, seq, epoch) {
                 return r;
             }
             let Some((futex_word, expected)) = node::ready_to_wait(ctl, seq, zero) else { continue };
+            // Who releases nudges those who have parked; what came before that must be seen here. (Bounded: what fits the value may still
+            // be impossible.)
+            if barging && looks < LOOKS && fits(set, ops[0]) {
+                looks += 1;
+                self.retry(t, me, set, ops[0], seq);
+                continue;
+            }
+            looks = 0;
             let now = clock::monotonic_ns();
             let tick = if self.arena.header().watcher.load(Relaxed) != 0 { WATCHED_TICK_NS } else { TICK_NS };
             let left = deadline.map_or(u64::MAX, |d| d.saturating_sub(now));

@@ -1,5 +1,6 @@
 //! The locked paths of semop: all or nothing, then the scan of sleepers, or to sleep.
 
+use manyway_shm::Fairness;
 use manyway_shm::layout::*;
 use manyway_sync::atomic::{Ordering::*, fence};
 use manyway_sync::{Errno, clock};
@@ -310,8 +311,11 @@ impl Engine {
             by_ctl.begin(Kind::Cell, &set, num);
             match self.lock_cell(t, by, &set, num, cell, wait)? {
                 CellLock::Got(_) => {
+                    let mut wakes = Wakes::new();
                     self.leave_queue(&set, by, of, ctl, seq, Some(num));
+                    self.pass_on(by, by_ctl, &set, num, &mut wakes);
                     self.unlock_cell(&set, cell);
+                    wakes.wake();
                     return Ok(());
                 }
                 CellLock::Removed => return left(),
@@ -327,9 +331,11 @@ impl Engine {
             Some(c) => self.lock_cell(t, by, &set, num, c, wait),
             None => Ok(CellLock::Complex),
         };
+        let mut wakes = Wakes::new();
         let r = own.map(|own| {
             self.leave_queue(&set, by, of, ctl, seq, None);
             if matches!(own, CellLock::Got(_)) {
+                self.pass_on(by, by_ctl, &set, num, &mut wakes);
                 self.unlock_cells(by, &set, [num].into_iter());
             } else {
                 for op in self.node_ops(of, ctl) {
@@ -338,7 +344,17 @@ impl Engine {
             }
         });
         self.unlock_set(&set);
+        wakes.wake();
         r
+    }
+
+    /// In a barging namespace only one sleeper is nudged for a unit: when that one leaves instead, the next one is. Under the cell's lock.
+    fn pass_on<'e>(&'e self, by: u32, by_ctl: &ThreadCtl, set: &SetRef<'e>, num: u16, wakes: &mut Wakes<'e>) {
+        if self.arena.fairness() == Fairness::Barging
+            && let Some(cell) = set.cell(num as u32)
+        {
+            self.scan_cell(by, by_ctl, set, num, cell, true, wakes);
+        }
     }
 
     fn leave_queue(&self, set: &SetRef<'_>, by: u32, of: u32, ctl: &ThreadCtl, seq: u32, only: Option<u16>) {

@@ -6,6 +6,8 @@
 //! tells what happens.
 
 #[cfg(shuttle)]
+mod barging;
+#[cfg(shuttle)]
 mod comings;
 #[cfg(shuttle)]
 mod ledger;
