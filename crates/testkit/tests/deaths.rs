@@ -1,6 +1,6 @@
 //! Real deaths of real processes: what they held comes back, to whoever waits, at once and never twice.
 //!
-//! `MANYWAY_STORM_SECONDS` sets how long processes are killed at random (default 10).
+//! `MANYWAY_STORM_SECONDS` sets how long processes are killed at random (default 3). `storms` does everything else too, as root.
 
 use std::ffi::{CString, OsStr};
 use std::os::unix::ffi::OsStrExt;
@@ -256,7 +256,7 @@ fn fork_child(p: &Place) {
 
 /// Processes take and give units at random while one after the other is killed and replaced.
 fn storm(p: &Place) {
-    let seconds = std::env::var("MANYWAY_STORM_SECONDS").map_or(10, |s| s.parse().expect("a number"));
+    let seconds = std::env::var("MANYWAY_STORM_SECONDS").map_or(3, |s| s.parse().expect("a number"));
     p.engine.setall(&p.t, p.id, &[UNITS; SEMS as usize]).expect("SETALL");
     let end = Instant::now() + Duration::from_secs(seconds);
     let mut seed = 0;
