@@ -25,6 +25,8 @@ impl Seen<'_> {
         let a = self.arena;
         let header = |field: usize| a.u32(field as u64);
         self.same("the registry's lock", a.u64(offset_of!(Header, registry) as u64), 0);
+        // Nobody who died in good order is taken for a broken writer.
+        self.same("the count of damages noted", header(offset_of!(Header, damages)), 0);
         let (mut sets, mut sems) = (0, 0);
         for index in 0..header(offset_of!(Header, ids_ready)).min(MAX_SETS) {
             let e = IdEntry(a.u64(IDS_AT + u64::from(index) * 8));

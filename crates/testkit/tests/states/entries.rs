@@ -46,6 +46,9 @@ const READERS: &[(&str, Call)] = &[
     ("share", |s| {
         s.victim.engine.share();
     }),
+    ("damage", |s| {
+        s.victim.engine.damage();
+    }),
     ("file", |s| {
         s.victim.engine.file();
     }),
