@@ -331,7 +331,11 @@ impl Tracer {
                 index,
                 scale: u64::from(m.scale()),
                 displacement: m.displacement(),
-                len: m.memory_size().size() as u64,
+                // Of a repeated string instruction the operand has no size; each round is a step of its own.
+                len: match m.memory_size().size() {
+                    0 => instruction.memory_size().size(),
+                    n => n,
+                } as u64,
                 unsteady: [base, index].into_iter().flatten().any(|r| changed.contains(&r)),
             });
             n += 1;
@@ -396,4 +400,55 @@ fn stepped(call: impl FnOnce()) {
     call();
     // SAFETY: takes it off again.
     unsafe { std::arch::asm!("pushfq", "and dword ptr [rsp], 0xfffffeff", "popfq") };
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicU32, AtomicU64};
+
+    use super::*;
+    use crate::image::{Image, Mapped};
+
+    /// Stores of many kinds. All leave other bytes, but for the second exchange, which fails.
+    fn call(m: &Mapped, source: &[u8; 100]) {
+        let word = |at| {
+            // SAFETY: an aligned word of the mapping, which lives over the call.
+            unsafe { &*m.pointer(at).cast::<AtomicU64>() }
+        };
+        word(0).store(7, Ordering::Relaxed);
+        word(8).store(u64::MAX, Ordering::SeqCst);
+        let _ = word(0).compare_exchange(7, 9, Ordering::AcqRel, Ordering::Relaxed);
+        let _ = word(0).compare_exchange(7, 11, Ordering::AcqRel, Ordering::Relaxed);
+        word(16).fetch_add(3, Ordering::AcqRel);
+        word(16).fetch_or(0x100, Ordering::AcqRel);
+        // SAFETY: as above.
+        unsafe { &*m.pointer(24).cast::<AtomicU32>() }.swap(5, Ordering::AcqRel);
+        // SAFETY: within the first page of the mapping. A string instruction, and the C library's vectors.
+        unsafe {
+            std::arch::asm!("rep stosb", inout("rdi") m.pointer(40) => _, inout("rcx") 3u64 => _, in("al") 0x55u8);
+            ptr::copy_nonoverlapping(source.as_ptr(), m.pointer(64).cast(), std::hint::black_box(source.len()));
+        }
+    }
+
+    #[test]
+    fn both_ways_see_every_store() {
+        let dir = tempfile::tempdir_in("/dev/shm").expect("a directory in memory");
+        let path = dir.path().join("file");
+        fs::write(&path, [0u8; 2 * crate::image::PAGE]).expect("own file");
+        let (m, other) = (Mapped::open(&path).expect("own file"), Mapped::open(&path).expect("own file"));
+        let base = Image::of(&other);
+        let mut tracer = Tracer::new(m.file()).expect("own file");
+        let source = std::array::from_fn(|i| i as u8 + 1);
+        let stepped = tracer.trace(Watch::default(), || call(&m, &source));
+        let mut image = base.clone();
+        stepped.events.iter().for_each(|e| image.write(e.at, stepped.behind(e)));
+        assert_eq!(image.differs(&other), None);
+        assert!(stepped.instructions > 20 && stepped.stores() > 10);
+        base.put_back(&other);
+        let by_protection = tracer.trace_stores(&other, || call(&m, &source)).expect("own mappings");
+        assert!(by_protection.is_like(&stepped));
+        assert_eq!(image.differs(&other), None);
+        let reads = tracer.trace_stores(&other, || assert_eq!(std::hint::black_box(m.u64(0)), 9)).expect("own mappings");
+        assert!(reads.wrote_nothing());
+    }
 }

@@ -124,9 +124,11 @@ fn print_table(failed: u64) {
     );
     let mut sum = Row::default();
     for (name, sleepers, r) in &rows {
+        // Of a call that is traced by protection they are not counted.
+        let instructions = if r.instructions == 0 { "-".to_owned() } else { r.instructions.to_string() };
         println!(
-            "{name:<36} {sleepers:<14} {:>12} {:>8} {:>8} {:>10} {:>10} {:>8} {:>8.1}",
-            r.instructions, r.stores, r.states, r.recovered, r.recoveries, r.second, r.seconds
+            "{name:<36} {sleepers:<14} {instructions:>12} {:>8} {:>8} {:>10} {:>10} {:>8} {:>8.1}",
+            r.stores, r.states, r.recovered, r.recoveries, r.second, r.seconds
         );
         sum.instructions += r.instructions;
         sum.stores += r.stores;

@@ -2,6 +2,7 @@
 
 use std::sync::atomic::{AtomicPtr, Ordering::Relaxed};
 
+use manyway_sem::Fairness;
 use manyway_sem::abi::{SemBuf, Timespec};
 
 use super::{Case, HOLD, HOLD_BOTH, Outcome, Plain, TAKE, TAKE_BOTH, ZERO, ZERO_BOTH, settle};
@@ -13,8 +14,27 @@ pub fn all() -> Vec<Case> {
         let same: Outcome = (values, asleep.len());
         Plain { name, sleepers, entry: &["semop"], values, asleep, setup, call, none: same, all: same }.case()
     };
-    let all: Vec<Case> = timing_out().into_iter().map(timed).chain(interrupted()).collect();
-    all
+    timing_out()
+        .into_iter()
+        .map(timed)
+        .chain(interrupted())
+        .chain([looking_about(Fairness::Strict), looking_about(Fairness::Barging)])
+        .collect()
+}
+
+/// Sleeps longer than a tick: looks about, and in a barging namespace tries for itself.
+fn looking_about(fairness: Fairness) -> Case {
+    let call: fn(&Stage) = |s| {
+        let _ = s.victim.engine.semop(s.victim.t, s.id.get(), HOLD, Some(Timespec { sec: 0, nsec: 70_000_000 }));
+    };
+    let setup: fn(&Stage) = |s| {
+        settle(s);
+        clock::step(20_000_000);
+    };
+    let name = if fairness == Fairness::Strict { "take undo, a tick" } else { "take undo, a tick, barging" };
+    let same: Outcome = (&[0], 1);
+    let plain = Plain { name, sleepers: "alter", entry: &["semop"], values: &[0], asleep: &[TAKE], setup, call, none: same, all: same };
+    Case { fairness, ..plain.case() }
 }
 
 type Sleep = (&'static str, &'static str, &'static [u16], &'static [&'static [SemBuf]], fn(&Stage), fn(&Stage));
