@@ -2,10 +2,11 @@
 
 use manyway_shm::layout::*;
 use manyway_shm::region::ThreadRegion;
-use manyway_sync::atomic::{AtomicU32, AtomicU64, Ordering::*, compiler_fence, fence};
+use manyway_sync::atomic::{AtomicU32, AtomicU64, Ordering::*, compiler_fence};
 use manyway_sync::identity::Identity;
 use manyway_sync::{Errno, sys};
 
+use crate::edges;
 use crate::engine::{Damage, Engine};
 use crate::lock::{NO_SET, Wait};
 use crate::node;
@@ -126,6 +127,10 @@ impl Engine {
     #[inline]
     pub(crate) fn wiped(&self, i: usize) -> &AtomicU64 {
         &self.wiped.words()[i]
+    }
+    fn attachment(&self) -> edges::Attachment<'_> {
+        use wiped::*;
+        edges::Attachment { pid_bits: self.wiped(PID_BITS), epoch: self.wiped(EPOCH), proc: self.wiped(PROC), pid: self.wiped(PID) }
     }
     #[inline]
     pub(crate) fn epoch(&self) -> u64 {
@@ -260,9 +265,9 @@ impl Engine {
 
     fn attach_process(&self) -> Result<(), Errno> {
         let pid = sys::getpid();
-        // ATTACHED: pid and slot are written before the epoch.
-        if self.wiped(wiped::EPOCH).load(Acquire) != 0 {
-            if self.wiped(wiped::PID).load(Relaxed) == pid as u64 {
+        // ATTACHED
+        if let Some(attached) = self.attachment().pid() {
+            if attached == pid {
                 self.wiped(wiped::PID_BITS).store(word::pid_bits(pid), Relaxed);
                 return Ok(());
             }
@@ -320,13 +325,9 @@ impl Engine {
             }
             None => self.claim_process(pid, identity)?,
         };
-        self.wiped(wiped::PROC).store(proc as u64, Relaxed);
-        self.wiped(wiped::PID).store(pid as u64, Relaxed);
-        self.wiped(wiped::EPOCH).store(h.attached.fetch_add(1, Relaxed).wrapping_add(1).max(1), Release);
-        self.wiped(wiped::PID_BITS).store(word::pid_bits(pid), Release);
-        h.doorbell.fetch_add(1, Release);
-        fence(SeqCst); // WATCHER
-        if h.watcher.load(Relaxed) != 0 {
+        self.attachment().publish(proc, pid, h.attached.fetch_add(1, Relaxed).wrapping_add(1).max(1));
+        // WATCHER
+        if edges::ring(&h.doorbell, &h.watcher) {
             manyway_sync::futex::wake(&h.doorbell, u32::MAX);
         }
         Ok(())

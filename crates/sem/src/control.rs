@@ -7,7 +7,7 @@ use manyway_sync::{Errno, clock};
 
 use crate::abi::*;
 use crate::attach::{Me, Thread};
-use crate::edges::commit;
+use crate::edges::{self, commit};
 use crate::engine::Engine;
 use crate::journal::{self, Fin, Kind, Step};
 use crate::lock::Wait;
@@ -200,33 +200,18 @@ impl Engine {
         }
         self.bury_all(t, &set, nums(&set));
         self.with_set(t, &set, nums(&set), |me, wakes| {
-            for ((_, cell), v) in set.cells().zip(vals) {
-                cell.staged.store(journal::staged(0, *v as i32, None), Relaxed);
-            }
-            me.ctl.fin.store(Fin { value: 0, adj: None, pid: me.pid }.bits(), Relaxed);
-            commit(&me.ctl.head, journal::head(Kind::SetAllCommit, set.page(), 0));
+            let values = set.cells().map(|(_, cell)| cell).zip(vals.iter().copied());
+            edges::commit_setall(me.ctl, journal::head(Kind::SetAllCommit, set.page(), 0), me.pid, values);
             self.apply_setall(me.slot, me.ctl, &set);
             self.scan_all(me.slot, me.ctl, &set, wakes);
         })
     }
 
-    /// Applies a committed SETALL; its head is a plain section's again afterwards, so that the scan's grants are not overwritten by a
-    /// second application.
+    /// Applies a committed SETALL.
     pub(crate) fn apply_setall(&self, slot: u32, ctl: &ThreadCtl, set: &SetRef<'_>) {
-        let pid = Fin::parse(ctl.fin.load(Relaxed)).pid;
-        for (num, cell) in set.cells() {
-            let w = cell.word.load(Relaxed);
-            if word::is_locked_by(w, slot) || w & word::COMPLEX != 0 {
-                self.clear_adjustments(set, num, cell);
-                let (_, value, _) = journal::parse_staged(cell.staged.load(Relaxed));
-                cell.word.store(word::with(w, value, pid), Release);
-            }
-        }
         set.head.ctime.store(clock::realtime_secs(), Relaxed);
-        commit(&ctl.head, journal::head(Kind::Set, set.page(), 0));
-        for (_, cell) in set.cells() {
-            cell.staged.store(0, Relaxed);
-        }
+        let clear = |num, cell: &Cell| self.clear_adjustments(set, num, cell);
+        edges::apply_setall(ctl, slot, journal::head(Kind::Set, set.page(), 0), set.cells(), clear);
     }
 
     pub(crate) fn status(&self, set: &SetRef<'_>) -> SetStat {

@@ -4,13 +4,14 @@ use core::ffi::CStr;
 
 use manyway_shm::Arena;
 pub use manyway_shm::{Fairness, Limits, OpenError, OpenOptions, Share};
-use manyway_sync::atomic::{AtomicU32, AtomicU64, Ordering::*, fence};
+use manyway_sync::atomic::{AtomicU32, AtomicU64, Ordering::*};
 use manyway_sync::memory::WipedPage;
 use manyway_sync::{Errno, futex};
 
 use crate::abi::{SemBuf, SemInfo, SetStat, Timespec};
 pub use crate::attach::Thread;
 use crate::control::Count;
+use crate::edges;
 use crate::perm;
 
 /// A process whose adjustment (semadj) for a semaphore is not 0.
@@ -320,8 +321,6 @@ impl Engine {
     }
     /// Tells the sleepers that a watcher lives (or, with 0, no longer does), by its pid.
     pub fn set_watcher(&self, pid: u32) {
-        self.arena.header().watcher.swap(pid, SeqCst);
-        // WATCHER: the mark, then a look at the slots; who takes a slot rings, then looks for the mark. One of the two sees the other.
-        fence(SeqCst);
+        edges::watch(&self.arena.header().watcher, pid); // WATCHER
     }
 }

@@ -7,6 +7,7 @@ use manyway_sync::atomic::{Ordering::*, fence};
 use manyway_sync::{clock, futex};
 
 use crate::abi::SemBuf;
+use crate::edges;
 use crate::engine::Engine;
 use crate::eval::Verdict;
 use crate::node::{self, Outcome};
@@ -254,11 +255,6 @@ impl Engine {
         self.scan_changed(slot, ctl, set, set.cells().map(|(n, _)| n), wakes);
     }
 
-    pub(crate) fn owned(&self, slot: u32, cell: &Cell) -> bool {
-        let w = cell.word.load(Relaxed);
-        word::is_locked_by(w, slot) || w & (word::COMPLEX | word::LOCKED) == word::COMPLEX
-    }
-
     /// do_smart_wakeup_zero: simple zero-sleepers of each cell that is 0; then, if there was such a cell (true), the complex ones.
     fn wake_zeros<'e>(
         &'e self,
@@ -271,7 +267,7 @@ impl Engine {
         let mut zero = false;
         for num in nums {
             if let Some(cell) = set.cell(num as u32)
-                && self.owned(slot, cell)
+                && edges::owned(cell, slot)
                 && word::value(cell.word.load(Relaxed)) == 0
             {
                 zero = true;

@@ -35,6 +35,10 @@ impl IdEntry {
     pub fn publish(self, word: &AtomicU64) {
         word.store(self.0, Release);
     }
+    /// The set is not there from here on.
+    pub fn withdraw(word: &AtomicU64) {
+        word.store(0, Release);
+    }
     /// ID-PUBLISH: the acquire pairs with the release of [`IdEntry::publish`]: who finds the id finds the set initialised.
     #[inline]
     pub fn find(word: &AtomicU64) -> IdEntry {

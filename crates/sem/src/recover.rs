@@ -2,12 +2,12 @@
 //! anywhere and be begun again by the next one.
 
 use manyway_shm::layout::*;
-use manyway_sync::atomic::{AtomicU64, Ordering::*};
+use manyway_sync::atomic::{AtomicI16, AtomicU64, Ordering::*};
 
 use crate::attach::{Me, Thread};
 use crate::edges;
 use crate::engine::Engine;
-use crate::journal::{Fin, Kind, Step, is_committed, parse_head, parse_pair, parse_staged};
+use crate::journal::{Fin, Kind, Step, is_committed, parse_head, parse_pair};
 use crate::lock::Wait;
 use crate::node;
 use crate::set::SetRef;
@@ -84,21 +84,22 @@ impl Engine {
 
     /// Lets go of a cell that is LOCKED by a dead slot, with what it had committed for it.
     fn settle(&self, slot: u32, set: &SetRef<'_>, num: u16, cell: &Cell, committed: Option<Fin>) {
-        let adj = self.process_of(slot).and_then(|proc| self.record(proc, set.index, set.tag)).and_then(|r| self.adj(r, num));
+        let adj = self.own_adjustment_of(slot, set, num);
         edges::settle(cell, set.tag, slot, committed, adj, || self.recount_holders(set, num, cell));
     }
 
-    fn process_of(&self, slot: u32) -> Option<u32> {
-        self.thread_word(slot).map(|w| ThreadWord(w.load(Acquire)).by())
+    /// The adjustment of a slot's process.
+    fn own_adjustment_of(&self, slot: u32, set: &SetRef<'_>, num: u16) -> Option<&AtomicI16> {
+        let proc = self.thread_word(slot).map(|w| ThreadWord(w.load(Acquire)).by())?;
+        self.record(proc, set.index, set.tag).and_then(|r| self.adj(r, num))
     }
 
     fn release_multi(&self, slot: u32, ctl: &ThreadCtl, set: &SetRef<'_>, commit: bool) {
         let pid = Fin::parse(ctl.fin.load(Relaxed)).pid;
         for (num, cell) in set.cells() {
             if word::is_locked_by(cell.word.load(Acquire), slot) {
-                // All cells locked at the commit were staged before it, and are unlocked only when applied.
-                let (_, value, adj) = parse_staged(cell.staged.load(Relaxed));
-                self.settle(slot, set, num, cell, commit.then_some(Fin { value, adj, pid }));
+                let adj = self.own_adjustment_of(slot, set, num);
+                edges::settle_few(cell, set.tag, slot, commit.then_some(pid), adj, || self.recount_holders(set, num, cell));
             }
         }
     }

@@ -7,7 +7,7 @@ use manyway_sync::{Errno, clock};
 
 use crate::abi::*;
 use crate::attach::{Me, Thread};
-use crate::edges::commit;
+use crate::edges::{self, commit};
 use crate::engine::Engine;
 use crate::journal::{Kind, head};
 use crate::lock::Wait;
@@ -179,8 +179,9 @@ impl Engine {
             c.word.store(word::tag_bits(tag) | value as u64, Release);
         }
         s.lock.store(word::tag_bits(tag), Release);
-        h.last_index.store(index + 1, Relaxed);
+        // In this order: who dies in between has skipped a sequence number; the other way round ids would come again.
         h.last_seq.store(seq, Relaxed);
+        h.last_index.store(index + 1, Relaxed);
         h.sets.store(sets.wrapping_add(1), Relaxed);
         h.sems.store(sems.wrapping_add(nsems), Relaxed);
         self.hash_in(&set);
@@ -269,17 +270,14 @@ impl Engine {
                     let done = set.cells().fold(0u64, |n, (_, c)| n.wrapping_add(c.operations.load(Relaxed)));
                     h.operations.store(h.operations.load(Relaxed).wrapping_add(done), Relaxed);
                 }
-                w.store(0, Release);
+                IdEntry::withdraw(w);
             }
         }
         self.end_all(set, again, wakes);
         for proc in 0..self.procs_high() {
             self.free_record(proc, set.index);
         }
-        for (_, cell) in set.cells() {
-            cell.word.store(word::REMOVED, Release);
-        }
-        set.head.lock.store(word::REMOVED, Release);
+        edges::close_set(&set.head.lock, set.cells().map(|(_, cell)| cell));
     }
 
     /// Makes the registry's caches anew from the roots: allocation bitmaps, key hash, counts. Under the registry lock.

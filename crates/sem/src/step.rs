@@ -77,8 +77,7 @@ impl Engine {
             }
             Step::SetVal { num } => {
                 if let Some(cell) = set.cell(num as u32) {
-                    self.clear_adjustments(set, num, cell);
-                    cell.word.store(word::with(cell.word.load(Relaxed), fin.value, fin.pid), Release);
+                    edges::apply_setval(cell, fin, || self.clear_adjustments(set, num, cell));
                     set.head.ctime.store(clock::realtime_secs(), Relaxed);
                 }
             }
@@ -88,47 +87,10 @@ impl Engine {
         commit(&ctl.step, 0);
     }
 
-    fn still_asleep(&self, sleeper: Option<(u32, u32)>) -> bool {
-        sleeper.is_none_or(|(slot, seq)| self.ctl(slot).is_some_and(|c| node::is_queued(c, seq)))
-    }
-
     /// Ends a sleep: out of its queue, then the mark, behind which the node is its thread's again (NODE-DONE). True: it had parked.
     pub(crate) fn end_sleep(&self, set: &SetRef<'_>, slot: u32, ctl: &ThreadCtl, seq: u32, outcome: Outcome) -> Option<bool> {
         self.unlink(set, slot, ctl);
         node::finish(ctl, seq, outcome)
-    }
-
-    fn mark_done<'e>(&'e self, set: &SetRef<'_>, sleeper: Option<(u32, u32)>, wakes: &mut Wakes<'e>) {
-        if let Some((slot, seq)) = sleeper
-            && let Some(ctl) = self.ctl(slot)
-            && self.end_sleep(set, slot, ctl, seq, Outcome::Done) == Some(true)
-        {
-            wakes.add(&ctl.state);
-        }
-    }
-
-    /// Begins a step over several cells: the stamp for what is staged.
-    pub(crate) fn begin_many(&self, slot: u32, ctl: &ThreadCtl, target: u32, pid: u32) -> u32 {
-        // 1 to 65,535: 0 is what the fast path stages with.
-        let n = ctl.stamp.load(Relaxed) % 0xffff + 1;
-        ctl.stamp.store(n, Relaxed);
-        ctl.fin.store(Fin { value: 0, adj: None, pid }.bits(), Relaxed);
-        ctl.target.store(target.wrapping_add(1), Relaxed);
-        stamp_of(slot, n)
-    }
-    pub(crate) fn commit_many(&self, ctl: &ThreadCtl, sleeper: Option<(u32, u32)>) {
-        commit(&ctl.step, Step::Many { sleeper }.bits()); // STEP-COMMIT
-    }
-
-    /// Applies one cell's staged value, if it has this stamp.
-    fn apply_staged(&self, stamp: u32, target: u32, pid: u32, set: &SetRef<'_>, num: u16, cell: &Cell) {
-        let (s, value, adj) = journal::parse_staged(cell.staged.load(Acquire));
-        if s == stamp {
-            if let Some(adj) = adj {
-                self.set_adjustment(target, set, num, cell, adj);
-            }
-            self.store_value(set, cell, value, pid);
-        }
     }
 
     /// Applies a committed step over several cells by looking at all cells of the set: in recovery, and where the step's cells are known by
@@ -149,27 +111,16 @@ impl Engine {
         let Step::Many { sleeper } = edges::committed(ctl) else {
             return;
         };
-        let stamp = stamp_of(slot, ctl.stamp.load(Relaxed));
-        let (target, pid) = (ctl.target.load(Relaxed).wrapping_sub(1), Fin::parse(ctl.fin.load(Relaxed)).pid);
-        if self.still_asleep(sleeper) {
-            for num in nums.clone() {
-                if let Some(cell) = set.cell(num as u32)
-                    && self.owned(slot, cell)
-                {
-                    self.apply_staged(stamp, target, pid, set, num, cell);
-                }
-            }
-            self.mark_done(set, sleeper, wakes);
-        }
-        commit(&ctl.step, 0);
-        // A stamp comes again after 65,536 steps of this slot; what is staged must not outlive that.
-        for num in nums {
-            if let Some(cell) = set.cell(num as u32)
-                && self.owned(slot, cell)
-                && journal::parse_staged(cell.staged.load(Relaxed)).0 == stamp
-            {
-                cell.staged.store(0, Relaxed);
-            }
+        let found = sleeper.map(|(s, seq)| self.ctl(s).map(|c| (s, c, seq)));
+        // (A sleeper in no slot is damage.)
+        let Some(found) = found.map_or(Some(None), |f| f.map(Some)) else { return commit(&ctl.step, 0) };
+        let cells = nums.filter_map(|n| set.cell(n as u32).map(|c| (n, c)));
+        let adj = |proc, num| self.record(proc, set.index, set.tag).and_then(|r| self.adj(r, num));
+        let unlink = || found.into_iter().for_each(|(s, c, _)| self.unlink(set, s, c));
+        if edges::apply_many(ctl, (slot, set.tag), cells, adj, found.map(|(_, c, seq)| (c, seq)), unlink)
+            && let Some((_, c, _)) = found
+        {
+            wakes.add(&c.state);
         }
     }
 
@@ -186,7 +137,7 @@ impl Engine {
         sleeper: Option<(u32, u32)>,
         wakes: &mut Wakes<'e>,
     ) {
-        let stamp = self.begin_many(slot, ctl, proc, pid);
+        let stamp = edges::begin_many(ctl, slot, proc, pid);
         for op in ops.clone() {
             if let Some(cell) = set.cell(op.num as u32) {
                 let (s, v, a) = journal::parse_staged(cell.staged.load(Relaxed));
@@ -198,7 +149,7 @@ impl Engine {
                 cell.staged.store(journal::staged(stamp, value + op.op as i32, adj), Relaxed);
             }
         }
-        self.commit_many(ctl, sleeper);
+        edges::commit_many(ctl, sleeper);
         self.apply_many_in(slot, ctl, set, ops.map(|o| o.num), wakes);
     }
 
@@ -208,8 +159,4 @@ impl Engine {
         let adj = (op.flg as i32 & crate::abi::SEM_UNDO != 0).then(|| (self.adjustment(proc, set, op.num) - op.op as i32) as i16);
         Fin { value: value + op.op as i32, adj, pid }
     }
-}
-
-fn stamp_of(slot: u32, n: u32) -> u32 {
-    slot << 16 | n & 0xffff
 }

@@ -141,14 +141,6 @@ impl Engine {
         }
     }
 
-    /// Stores an adjustment and keeps the cell's `holders` in step. Under the lock that owns the cell.
-    pub(crate) fn set_adjustment(&self, proc: u32, set: &SetRef<'_>, num: u16, cell: &Cell, adj: i16) {
-        let Some(a) = self.record(proc, set.index, set.tag).and_then(|r| self.adj(r, num)) else {
-            return;
-        };
-        edges::store_adjustment(cell, proc, a, adj);
-    }
-
     /// Calls `f` with each process that has a nonzero adjustment for the semaphore.
     pub(crate) fn each_holder(&self, set: &SetRef<'_>, num: u16, mut f: impl FnMut(u32, i32)) {
         for proc in 0..self.procs_high() {
@@ -255,15 +247,15 @@ impl Engine {
         // An adjustment that is not 0 stays so until its cell is ours: its process is gone (or is the caller).
         let locked = self.lock_cells(t, me.slot, set, nums().filter(held), Wait::Brief);
         if locked.is_ok() {
-            let step = self.begin_many(me.slot, me.ctl, proc, pid);
+            let step = edges::begin_many(me.ctl, me.slot, proc, pid);
             for num in nums().filter(held) {
                 // Another thread of the caller may have made one nonzero since: its cell is not ours.
-                if let (Some(cell), Some(a)) = (set.cell(num as u32).filter(|c| self.owned(me.slot, c)), self.adj(r, num)) {
+                if let (Some(cell), Some(a)) = (set.cell(num as u32).filter(|c| edges::owned(c, me.slot)), self.adj(r, num)) {
                     let v = (word::value(cell.word.load(Relaxed)) + a.load(Relaxed) as i32).clamp(0, crate::abi::SEMVMX);
                     cell.staged.store(journal::staged(step, v, Some(0)), Relaxed);
                 }
             }
-            self.commit_many(me.ctl, None);
+            edges::commit_many(me.ctl, None);
             self.apply_many(me.slot, me.ctl, set, &mut wakes);
             if let Some(first) = set.cell(0) {
                 first.otime.store(word::stamp(set.tag, manyway_sync::clock::realtime_secs()), Relaxed);

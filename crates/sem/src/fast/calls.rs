@@ -5,12 +5,12 @@ use manyway_shm::layout::*;
 use manyway_sync::atomic::Ordering::*;
 use manyway_sync::clock;
 
-use super::{Doer, count, is_current, is_of, pair, plain, undo, undo_head};
+use super::{Doer, is_current, is_of, pair, plain, undo, undo_head};
 use crate::abi::{SEM_UNDO, SEMAEM, SEMVMX, SemBuf};
 use crate::attach::{KEPT, Kept, Thread, wiped};
-use crate::edges::commit;
+use crate::edges;
 use crate::engine::Engine;
-use crate::journal::{self, Fin, Kind};
+use crate::journal::{self, Kind};
 use crate::lock::{CellLock, Wait};
 use crate::set::{INDEX_BITS, IdEntry, SetRef};
 use crate::step::Journal;
@@ -158,35 +158,20 @@ impl Engine {
         let locked = few.lock(self, t, slot, set);
         let done = locked == few.n && few.evaluate(self, set, ops, proc);
         if done {
-            ctl.fin.store(Fin { value: 0, adj: None, pid: word::pid(pid_bits) }.bits(), Relaxed);
-            for c in few.cells() {
-                if let Some(cell) = set.cell(c.num as u32) {
-                    cell.staged.store(journal::staged(0, c.value, c.undo.then_some(c.adj as i16)), Relaxed);
-                }
-            }
-            commit(&ctl.head, journal::head(Kind::MultiCommit, set.page(), 0));
+            let staged = few.cells().iter().filter_map(|c| Some((set.cell(c.num as u32)?, c.value, c.undo.then_some(c.adj as i16))));
+            edges::commit_few(ctl, journal::head(Kind::MultiCommit, set.page(), 0), word::pid(pid_bits), staged);
         }
         for c in &few.cells()[..locked] {
             let Some(cell) = set.cell(c.num as u32) else { continue };
             if done {
-                self.store_staged(set, cell, c.num, c.value, c.undo.then_some(c.adj as i16), proc, pid_bits);
+                let adj = if c.undo { self.record(proc, set.index, set.tag).and_then(|r| self.adj(r, c.num)) } else { None };
+                edges::apply_few(cell, set.tag, c.value, pid_bits, adj.map(|a| (proc, a, c.adj as i16)));
             } else {
                 cell.word.store(c.word, Release);
             }
         }
         self.leave(t);
         done
-    }
-
-    /// Applies a cell's part of a multi-operation and unlocks it: the word last.
-    #[expect(clippy::too_many_arguments, reason = "the parts of a cell's change")]
-    pub(crate) fn store_staged(&self, set: &SetRef<'_>, cell: &Cell, num: u16, value: i32, adj: Option<i16>, proc: u32, pid_bits: u64) {
-        if let Some(adj) = adj {
-            self.set_adjustment(proc, set, num, cell, adj);
-        }
-        cell.otime.store(word::stamp(set.tag, clock::realtime_secs()), Relaxed);
-        count(cell);
-        cell.word.store(word::tag_bits(set.tag) | pid_bits | value as u64, Release);
     }
 }
 
