@@ -48,6 +48,28 @@ fn fast_cas_hands_on_what_was_done() {
     });
 }
 
+/// FAST-CAS: an operation that dies anywhere has happened or not.
+#[test]
+fn plain_that_dies_anywhere_is_whole() {
+    let points = each_crash_point(|k| {
+        let w = World::new([1, 0]);
+        let giver = {
+            let w = w.clone();
+            thread::spawn(move || {
+                dies_before(k, || {
+                    fast::plain(&w.cells[0], TAG, PID_BITS, 1);
+                })
+            })
+        };
+        assert!(fast::plain(&w.cells[0], TAG, PID_BITS, -1));
+        let died = giver.join().unwrap();
+        assert!(w.value(0) == 1 || died && w.value(0) == 0);
+        w.settled_adjustment();
+        died
+    });
+    assert!(points > 3, "{points} crash points");
+}
+
 /// FAST-CAS against CELL-LOCK: a section and fast operations lose nothing of each other, and each sees what was done before.
 #[test]
 fn cell_lock_excludes_and_hands_on() {

@@ -8,9 +8,9 @@ use loom::sync::Arc;
 use loom::thread;
 use manyway_sem::edges::{self, CellLock, One};
 use manyway_sem::fast;
-use manyway_sem::journal::{Fin, Kind, Step, head};
+use manyway_sem::journal::{Fin, Kind, head};
 use manyway_sem::node::{self, Call, Outcome, State};
-use manyway_sem::word;
+use manyway_sem::{slotword, word};
 use manyway_shm::layout::ThreadCtl;
 use manyway_sync::atomic::{AtomicU32, AtomicU64, Ordering::*};
 use manyway_sync::model::dies_before;
@@ -141,6 +141,136 @@ fn stranger_reads_one_call() {
     });
 }
 
+/// NODE-DONE: from the mark on the node is its thread's: who ends the sleep does not touch it any more.
+#[test]
+fn node_is_its_threads_behind_the_mark() {
+    check(|| {
+        let (w, links) = (World::new([1, 0]), Arc::new(Data::default()));
+        let seq = node::publish(&w.slots[SLEEPER as usize].ctl);
+        let waker = {
+            let (w, links) = (w.clone(), links.clone());
+            thread::spawn(move || {
+                let sleeper = Some((&w.slots[SLEEPER as usize].ctl, seq));
+                let fin = Fin { value: 0, adj: None, pid: PID };
+                // `unlink` reads and writes the links.
+                edges::apply_one(&One { cell: &w.cells[0], tag: TAG, fin, adj: None, sleeper }, || links.set(0));
+            })
+        };
+        // It looks before it is woken, and is in its next sleep at once.
+        if node::ended(&w.slots[SLEEPER as usize].ctl, seq).is_some() {
+            links.set(1);
+        }
+        waker.join().unwrap();
+    });
+}
+
+/// NODE-PUBLISH, HEAD-FIRST: who dies anywhere on its way to sleep leaves a cell that others can use: `Engine::queue_up`, and the queue made anew
+/// without the dead.
+#[test]
+fn sleeper_that_dies_anywhere_leaves_the_cell() {
+    let points = each_crash_point(|k| {
+        let w = World::new([0, 0]);
+        let redo = |w: &World| {
+            let dead = &w.slots[0].ctl;
+            // `Engine::rebuild`: the dead are left out.
+            w.cells[0].alter.head.store(0, Relaxed);
+            if let Some((call, _)) = node::read(dead) {
+                assert_eq!(call.nops, 1, "a call that is not written");
+                assert!(slotword::is_marked(dead));
+            }
+            edges::unlock_cell(&w.cells[0], TAG);
+        };
+        let sleeper = {
+            let w = w.clone();
+            thread::spawn(move || {
+                let died = dies_before(k, || {
+                    let ctl = &w.slots[0].ctl;
+                    edges::begin(ctl, head(Kind::Cell, PAGE, 0));
+                    while !matches!(edges::try_lock_cell(&w.cells[0], TAG, 0), Ok(CellLock::Got(_))) {
+                        thread::yield_now();
+                    }
+                    node::write(ctl, Call { set: (PAGE, TAG), op: 1, nops: 1 });
+                    node::publish(ctl);
+                    w.cells[0].alter.head.store(1, Relaxed);
+                    edges::unlock_cell(&w.cells[0], TAG);
+                });
+                if died {
+                    w.slots[0].mark();
+                }
+                died
+            })
+        };
+        let mut given = fast::plain(&w.cells[0], TAG, word::pid_bits(99), 1);
+        w.release_locks(0, 1, || redo(&w));
+        let died = sleeper.join().unwrap();
+        if died {
+            w.release_locks(0, 1, || redo(&w));
+            // It is recovered whole: out of the queue (`Engine::withdraw_node`).
+            let ctl = &w.slots[0].ctl;
+            if node::withdraw(ctl, node::seq(ctl.state.load(Relaxed))) {
+                w.cells[0].alter.head.store(0, Relaxed);
+                w.cells[0].word.store(w.cells[0].word.load(Relaxed) & !word::WAITERS, Relaxed);
+            }
+            given |= fast::plain(&w.cells[0], TAG, word::pid_bits(99), 1);
+            assert!(given, "the cell is lost");
+            w.settled_adjustment();
+        }
+        assert_eq!(w.value(0) > 0, given);
+        died
+    });
+    assert!(points > 12, "{points} crash points");
+}
+
+/// ZERO-EPOCH: who dies anywhere while it completes zero-sleepers leaves each asleep or completed; the recoverer completes all and lets them
+/// look.
+#[test]
+fn zero_grant_that_dies_anywhere_is_whole() {
+    let points = each_crash_point(|k| {
+        let (w, epoch) = (World::new([0, 0]), Arc::new(AtomicU32::new(0)));
+        let seqs = [1, 2].map(|s: usize| node::publish(&w.slots[s].ctl));
+        let grant = move |w: &World, epoch: &AtomicU32| {
+            for (s, seq) in [1, 2].into_iter().zip(seqs) {
+                if node::is_queued(&w.slots[s].ctl, seq) {
+                    edges::store_value(&w.cells[0], TAG, 0, PID);
+                    node::finish(&w.slots[s].ctl, seq, Outcome::Done);
+                }
+            }
+            node::bump_epoch(epoch);
+            edges::unlock_cell(&w.cells[0], TAG);
+        };
+        let granter = {
+            let (w, epoch) = (w.clone(), epoch.clone());
+            thread::spawn(move || {
+                let died = dies_before(k, || {
+                    edges::begin(&w.slots[0].ctl, head(Kind::Cell, PAGE, 0));
+                    while !matches!(edges::try_lock_cell(&w.cells[0], TAG, 0), Ok(CellLock::Got(_))) {
+                        thread::yield_now();
+                    }
+                    grant(&w, &epoch);
+                });
+                if died {
+                    w.slots[0].mark();
+                }
+                died
+            })
+        };
+        // One of the sleepers looks about.
+        let waits = node::ready_to_wait(&w.slots[1].ctl, seqs[0], Some(&epoch)).map(|(_, expected)| expected);
+        w.release_locks(0, 1, || grant(&w, &epoch));
+        let died = granter.join().unwrap();
+        if died {
+            w.release_locks(0, 1, || grant(&w, &epoch));
+        }
+        let done = [1, 2].map(|s: usize| node::ended(&w.slots[s].ctl, seqs[s - 1]) == Some(DONE));
+        // Before its lock is taken it has done nothing.
+        assert!(done[0] == done[1] && (done[0] || died), "{done:?}");
+        assert!(!done[0] || waits.is_none_or(|e| epoch.load(Relaxed) != e), "it waits for an epoch that stays");
+        w.settled_adjustment();
+        died
+    });
+    assert!(points > 15, "{points} crash points");
+}
+
 /// SET-LOCK, REGISTRY-LOCK: they exclude, and hand on what was done under them.
 #[test]
 fn locks_exclude_and_hand_on() {
@@ -172,10 +302,7 @@ fn lock_of_a_removed_set_is_not_taken() {
     check_thoroughly(move || assert_eq!(edges::try_lock(&AtomicU64::new(w), word::tag_bits(TAG), 0), Err(w)));
 }
 
-/// The sleeper of the grants below: slot 2 of the world wants one unit of cell 0, with SEM_UNDO.
-const SLEEPER: u32 = 2;
-
-/// Grants the sleeper its unit, if it still sleeps and there is one: `Engine::grant_alter` in the name of slot `by`.
+/// Grants the sleeper of cell 0 (it wants one unit, with SEM_UNDO) its unit, if it still sleeps and there is one: `Engine::grant_alter` in the name of slot `by`.
 fn grant(w: &World, by: u32, seq: u32) {
     let sleeper = &w.slots[SLEEPER as usize].ctl;
     let value = w.value(0);
@@ -188,16 +315,9 @@ fn grant(w: &World, by: u32, seq: u32) {
     w.cells[0].alter.head.store(if node::is_queued(sleeper, seq) { SLEEPER + 1 } else { 0 }, Relaxed);
 }
 
-/// Applies what slot `by` has committed, and clears it: `Engine::apply_step`.
+/// Applies what slot `by` has committed.
 fn apply(w: &World, by: u32) {
-    let ctl = &w.slots[by as usize].ctl;
-    if let Step::One { num: 0, sleeper } = edges::committed(ctl) {
-        let sleeper = sleeper.map(|(slot, seq)| (&w.slots[slot as usize].ctl, seq));
-        let fin = Fin::parse(ctl.fin.load(Relaxed));
-        let one = One { cell: &w.cells[0], tag: TAG, fin, adj: Some((PROC, &w.adj)), sleeper };
-        edges::apply_one(&one, || w.cells[0].alter.head.store(0, Relaxed));
-        edges::commit(&ctl.step, 0);
-    }
+    w.apply(by, || w.cells[0].alter.head.store(0, Relaxed));
 }
 
 /// What a recoverer does for a cell section (`Engine::release_cell`), in the dead slot's name.

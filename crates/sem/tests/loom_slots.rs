@@ -6,7 +6,7 @@ mod model;
 
 use loom::sync::Arc;
 use loom::thread;
-use manyway_sem::edges;
+use manyway_sem::edges::{self, Attachment};
 use manyway_sem::id::IdEntry;
 use manyway_sem::node;
 use manyway_sem::slotword::{ProcWord, SlotState, ThreadWord, is_marked, live, mark_gone, occupy};
@@ -31,12 +31,15 @@ fn recycle(w: &World, of: usize, by: usize) -> bool {
 
 /// Takes the slot, if it is free, for a thread of another process: `Engine::attach_thread`.
 fn take(slot: &Slot) -> bool {
+    take_for(slot, OTHER)
+}
+fn take_for(slot: &Slot, proc: u32) -> bool {
     let w = ThreadWord::read(&slot.word);
-    if !w.claim(&slot.word, OTHER) {
+    if !w.claim(&slot.word, proc) {
         return false;
     }
     occupy(&slot.ctl, 2);
-    w.go_live(&slot.word, OTHER);
+    w.go_live(&slot.word, proc);
     true
 }
 
@@ -109,6 +112,120 @@ fn late_mark_does_not_meet_the_next_owner() {
         }
         other.join().unwrap();
         assert!(w.slots[0].word().by() != OTHER || !is_marked(&w.slots[0].ctl), "a living thread is marked");
+    });
+}
+
+/// GONE-MARK: the same where the next owner's process has the slot of the last one's: the generation tells.
+#[test]
+fn late_mark_knows_the_generation() {
+    check_thoroughly(|| {
+        let w = World::new([0, 0]);
+        w.slots[0].ctl.robust.store(1, Relaxed);
+        // Judged from here on.
+        let judged = live(&w.slots[0].word).unwrap();
+        let other = {
+            let w = w.clone();
+            thread::spawn(move || {
+                let slot = &w.slots[0];
+                mark_gone(&slot.word, judged, &slot.ctl) && recycle(&w, 0, 1) && take_for(slot, PROC)
+            })
+        };
+        mark_gone(&w.slots[0].word, judged, &w.slots[0].ctl);
+        let taken = other.join().unwrap();
+        assert!(!taken || !is_marked(&w.slots[0].ctl), "a living thread is marked");
+    });
+}
+
+/// SLOT-FREE, SLOT-LIVE: who dies anywhere while it takes a slot leaves it to others: free, or claimed, which the end of its process settles, or
+/// live and marked.
+#[test]
+fn claimant_that_dies_anywhere_leaves_the_slot() {
+    let points = each_crash_point(|k| {
+        let w = World::new([0, 0]);
+        w.slots[0].word.store(0, Relaxed);
+        let claimant = {
+            let w = w.clone();
+            thread::spawn(move || {
+                let died = dies_before(k, || {
+                    take_for(&w.slots[0], PROC);
+                });
+                if died {
+                    w.slots[0].mark();
+                }
+                died
+            })
+        };
+        // Nobody takes a slot that is not free, or recovers one that is not marked.
+        recycle(&w, 0, 1);
+        let died = claimant.join().unwrap();
+        let slot = &w.slots[0];
+        if died {
+            // `Engine::recover_process_as`: its process is gone.
+            let word = slot.word();
+            match word.state() {
+                SlotState::Free => {}
+                SlotState::Claimed => assert!(word.recycle(&slot.word)),
+                SlotState::Live => assert!(mark_gone(&slot.word, word, &slot.ctl) && recycle(&w, 0, 1)),
+            }
+            assert!(take(slot), "the slot is lost");
+        } else {
+            assert_eq!(slot.word().state(), SlotState::Live);
+        }
+        died
+    });
+    assert!(points > 6, "{points} crash points");
+}
+
+/// ATTACHED: who finds the process attached finds its pid and its slot; of two threads that attach it one does.
+#[test]
+fn process_is_attached_once_and_whole() {
+    check_thoroughly(|| {
+        let page = Arc::new([(); 5].map(|()| AtomicU64::new(0)));
+        let attach = |page: &[AtomicU64; 5], tid: u64| {
+            let place = Attachment { pid_bits: &page[0], epoch: &page[1], proc: &page[2], pid: &page[3] };
+            if place.pid().is_none() {
+                // `Engine::attach_process`: the lock, then another look.
+                while page[4].compare_exchange(0, tid, Acquire, Relaxed).is_err() {
+                    thread::yield_now();
+                }
+                if page[1].load(Relaxed) == 0 {
+                    place.publish(tid as u32, PID, tid);
+                }
+                page[4].store(0, Release);
+            }
+            assert_eq!(place.pid(), Some(PID));
+            page[2].load(Relaxed)
+        };
+        let other = {
+            let page = page.clone();
+            thread::spawn(move || attach(&page, 7))
+        };
+        let place = Attachment { pid_bits: &page[0], epoch: &page[1], proc: &page[2], pid: &page[3] };
+        if let Some(pid) = place.pid() {
+            assert_eq!((pid, page[2].load(Relaxed)), (PID, 7));
+        }
+        let mine = attach(&page, 8);
+        assert_eq!(other.join().unwrap(), mine, "two places of one process");
+    });
+}
+
+/// WATCHER: the watcher sees the slot that was taken, or who took it sees the watcher and wakes it.
+#[test]
+fn watcher_or_newcomer_sees_the_other() {
+    check_thoroughly(|| {
+        let w = World::new([0, 0]);
+        w.slots[0].word.store(0, Relaxed);
+        let words = Arc::new((AtomicU32::new(0), AtomicU32::new(0)));
+        let newcomer = {
+            let (w, words) = (w.clone(), words.clone());
+            thread::spawn(move || {
+                assert!(take(&w.slots[0]));
+                edges::ring(&words.0, &words.1)
+            })
+        };
+        edges::watch(&words.1, 5);
+        let seen = w.slots[0].word.load(Relaxed) != 0;
+        assert!(newcomer.join().unwrap() || seen, "neither sees the other");
     });
 }
 
@@ -209,10 +326,10 @@ fn one_claimant_gets_a_free_slot() {
     });
 }
 
-/// RECORD-PUBLISH: who finds a record by its tag finds its adjustments at zero, and its length.
+/// RECORD-PUBLISH: who finds a record by its tag finds its adjustments at zero, and its length; wherever its maker dies.
 #[test]
 fn undo_record_appears_zeroed() {
-    check_thoroughly(|| {
+    let points = each_crash_point(|k| {
         let r = Arc::new(UndoHead::default());
         // What the last user left.
         r.adj[0].store(5, Relaxed);
@@ -220,33 +337,45 @@ fn undo_record_appears_zeroed() {
         let maker = {
             let r = r.clone();
             thread::spawn(move || {
-                edges::open_record(&r, 1);
-                r.adj[0].store(0, Relaxed);
-                edges::publish_record(&r, TAG);
+                dies_before(k, || {
+                    edges::open_record(&r, 1);
+                    r.adj[0].store(0, Relaxed);
+                    edges::publish_record(&r, TAG);
+                })
             })
         };
-        if edges::is_record_of(&r, TAG) {
-            assert_eq!((r.adj[0].load(Relaxed), r.nsems.load(Relaxed)), (0, 1));
-        }
-        maker.join().unwrap();
+        let look = || {
+            if edges::is_record_of(&r, TAG) {
+                assert_eq!((r.adj[0].load(Relaxed), r.nsems.load(Relaxed)), (0, 1));
+            }
+        };
+        look();
+        let died = maker.join().unwrap();
+        look();
+        died
     });
+    assert_eq!(points, 4);
 }
 
-/// ID-PUBLISH: who finds the id finds the set initialised.
+/// ID-PUBLISH: who finds the id finds the set initialised, wherever its maker dies.
 #[test]
 fn set_appears_initialised() {
-    check_thoroughly(|| {
+    let points = each_crash_point(|k| {
         let (id, nsems) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU32::new(0)));
         let maker = {
             let (id, nsems) = (id.clone(), nsems.clone());
             thread::spawn(move || {
-                nsems.store(3, Relaxed);
-                IdEntry::new(1, 4096, TAG).publish(&id);
+                dies_before(k, || {
+                    nsems.store(3, Relaxed);
+                    IdEntry::new(1, 4096, TAG).publish(&id);
+                })
             })
         };
-        if IdEntry::find(&id).tag() == TAG {
-            assert_eq!(nsems.load(Relaxed), 3);
-        }
-        maker.join().unwrap();
+        let look = || IdEntry::find(&id).tag() != TAG || nsems.load(Relaxed) == 3;
+        assert!(look(), "a set is found before it is initialised");
+        let died = maker.join().unwrap();
+        assert!(look());
+        died
     });
+    assert_eq!(points, 2);
 }

@@ -5,7 +5,9 @@ use std::sync::atomic::AtomicBool;
 
 use loom::cell::UnsafeCell;
 use loom::sync::{Arc, Condvar, Mutex};
-use manyway_sem::journal::Fin;
+use manyway_sem::edges::One;
+use manyway_sem::id::IdEntry;
+use manyway_sem::journal::{Fin, Step};
 use manyway_sem::slotword::{SlotState, ThreadWord, is_marked, live};
 use manyway_sem::word::{self, holders};
 use manyway_sem::{edges, journal};
@@ -104,12 +106,19 @@ impl Futex {
     }
 }
 
-/// Two cells of a set, and the adjustment that process slot 3 has for the first one.
+/// Two cells of a set, and the adjustment that process slot 3 has for the first one; the set's lock, its place in the id table, the
+/// registry's lock.
 pub struct World {
     pub cells: [Cell; 2],
     pub adj: AtomicI16,
     pub slots: [Slot; 3],
+    pub lock: AtomicU64,
+    pub id: AtomicU64,
+    pub registry: AtomicU64,
 }
+
+/// The slot of the thread that sleeps, where one does.
+pub const SLEEPER: u32 = 2;
 
 /// The process slot whose adjustment it is, and whose threads the slots are.
 pub const PROC: u32 = 3;
@@ -126,7 +135,14 @@ pub fn cell(value: u64) -> Cell {
 
 impl World {
     pub fn new(values: [u64; 2]) -> Arc<World> {
-        Arc::new(World { cells: values.map(cell), adj: AtomicI16::new(0), slots: [(); 3].map(|()| Slot::live(PROC)) })
+        Arc::new(World {
+            cells: values.map(cell),
+            adj: AtomicI16::new(0),
+            slots: [(); 3].map(|()| Slot::live(PROC)),
+            lock: AtomicU64::new(word::tag_bits(TAG)),
+            id: AtomicU64::new(IdEntry::new(1, PAGE as u64 * 4096, TAG).0),
+            registry: AtomicU64::new(0),
+        })
     }
     pub fn value(&self, num: usize) -> i32 {
         word::value(self.cells[num].word.load(Relaxed))
@@ -144,8 +160,58 @@ impl World {
         self.cells[0].holders.store(holders::changed(0, PROC, 0, self.adj.load(Relaxed) as i32), Relaxed);
     }
 
-    /// Recovers what slot `dead` holds by its journal, in the name of slot `by`: `Engine::release_locks` for the two fast paths that hold
-    /// cells, and for a cell section with `scan` for its queues. False: it lives, or somebody else is on it.
+    /// The cells with their numbers.
+    pub fn numbered(&self) -> impl Iterator<Item = (u16, &Cell)> + Clone {
+        (0..2).zip(&self.cells)
+    }
+    /// The adjustment for a cell, if it is the one that there is one for.
+    pub fn adj_of(&self, proc: u32, num: u16) -> Option<&AtomicI16> {
+        (proc == PROC && num == 0).then_some(&self.adj)
+    }
+    /// Drops the adjustments for a cell: `Engine::clear_adjustments`.
+    pub fn clear(&self, num: u16) {
+        if num == 0 && self.cells[0].holders.load(Relaxed) != 0 {
+            self.adj.store(0, Relaxed);
+            self.cells[0].holders.store(0, Relaxed);
+        }
+    }
+    /// Applies what slot `by` has committed, and clears it: `Engine::apply_step`, `Engine::apply_many`. `unlink` takes the sleeper out of its
+    /// queue.
+    pub fn apply(&self, by: u32, unlink: impl FnOnce()) {
+        let ctl = &self.slots[by as usize].ctl;
+        let fin = Fin::parse(ctl.fin.load(Relaxed));
+        let find = |s: Option<(u32, u32)>| s.map(|(slot, seq)| (&self.slots[slot as usize].ctl, seq));
+        match edges::committed(ctl) {
+            Step::None => return,
+            Step::One { num, sleeper } => {
+                let adj = self.adj_of(PROC, num).map(|a| (PROC, a));
+                edges::apply_one(&One { cell: &self.cells[num as usize], tag: TAG, fin, adj, sleeper: find(sleeper) }, unlink);
+            }
+            Step::SetVal { num } => edges::apply_setval(&self.cells[num as usize], fin, || self.clear(num)),
+            Step::Many { sleeper } => {
+                edges::apply_many(ctl, (by, TAG), self.numbered(), |proc, num| self.adj_of(proc, num), find(sleeper), unlink);
+                return;
+            }
+        }
+        edges::commit(&ctl.step, 0);
+    }
+    /// Ends a section that holds the set lock, in the name of slot `by`: `Engine::unlock_cells`, `unlock_set`. `complex`: a call on several
+    /// cells sleeps on.
+    pub fn unlock_all(&self, by: u32, complex: bool) {
+        for cell in &self.cells {
+            let w = cell.word.load(Relaxed);
+            if word::is_locked_by(w, by) {
+                edges::unlock_cell(cell, TAG);
+            } else if w & word::COMPLEX != 0 && !complex {
+                cell.word.store(word::flag(w, word::COMPLEX, false), Release);
+            }
+        }
+        edges::unlock(&self.lock, word::tag_bits(TAG));
+    }
+
+    /// Recovers what slot `dead` holds by its journal, in the name of slot `by`: `Engine::release_locks`; `scan` is what follows in a cell or
+    /// set section once the committed step is applied (the queues, the scan, the end of the section), or carries a removal through.
+    /// False: it lives, or somebody else is on it.
     pub fn release_locks(&self, dead: u32, by: u32, scan: impl FnOnce()) -> bool {
         let slot = &self.slots[dead as usize];
         let Some(w) = live(&slot.word).filter(|_| is_marked(&slot.ctl)) else { return false };
@@ -155,7 +221,8 @@ impl World {
         let (kind, page, num) = journal::parse_head(head);
         let fin_word = slot.ctl.fin.load(Acquire);
         let (fin, committed) = (Fin::parse(fin_word), journal::is_committed(head, fin_word));
-        assert!(kind == journal::Kind::Idle || page == PAGE, "the head names another set");
+        let none = matches!(kind, journal::Kind::Idle | journal::Kind::Registry) && page == 0;
+        assert!(none || page == PAGE, "the head names another set");
         let settle = |num: usize, fin: Option<Fin>| edges::settle(&self.cells[num], TAG, dead, fin, Some(&self.adj), || self.recount());
         match kind {
             journal::Kind::Undo => settle(num as usize, committed.then_some(fin)),
@@ -165,7 +232,34 @@ impl World {
                 }
             }
             journal::Kind::Pair => (0..2).for_each(|num| settle(num, None)),
+            journal::Kind::MultiIntent | journal::Kind::MultiCommit => {
+                let commit = (kind == journal::Kind::MultiCommit).then_some(fin.pid);
+                for (num, cell) in self.numbered() {
+                    if word::is_locked_by(cell.word.load(Acquire), dead) {
+                        edges::settle_few(cell, TAG, dead, commit, self.adj_of(PROC, num), || self.recount());
+                    }
+                }
+            }
             journal::Kind::Cell if word::is_locked_by(self.cells[num as usize].word.load(Acquire), dead) => scan(),
+            journal::Kind::Set | journal::Kind::SetAllCommit if word::is_locked_by(self.lock.load(Acquire), dead) => {
+                if kind == journal::Kind::SetAllCommit {
+                    let plain = journal::head(journal::Kind::Set, PAGE, 0);
+                    edges::apply_setall(&slot.ctl, dead, plain, self.numbered(), |num, _| self.clear(num));
+                }
+                scan();
+            }
+            journal::Kind::Registry if word::is_locked_by(self.registry.load(Acquire), dead) => {
+                for cell in &self.cells {
+                    if word::is_locked_by(cell.word.load(Relaxed), dead) {
+                        edges::unlock_cell(cell, TAG);
+                    }
+                }
+                if word::is_locked_by(self.lock.load(Acquire), dead) {
+                    edges::unlock(&self.lock, word::tag_bits(TAG));
+                }
+                edges::unlock(&self.registry, 0);
+            }
+            journal::Kind::Remove if word::is_locked_by(self.registry.load(Acquire), dead) => scan(),
             _ => {}
         }
         slot.ctl.step.store(0, Relaxed);

@@ -8,13 +8,13 @@ use manyway_sync::sim;
 use crate::stage::*;
 
 /// A parent: one child after another takes its one unit and ends or dies somehow.
-fn parent(place: Place, id: i32, num: usize) {
+fn parent(place: Place, id: i32, num: usize, marks: bool) {
     let p = place.process();
     let child = 1000 + num as u32;
     for _ in 0..2 + draw(3) {
         sim::new_process(child);
         let of_child = place.clone();
-        let dies = once_in(2).then(|| draw(1 << (4 + draw(6))));
+        let dies = once_in(2).then(|| draw(1 << (3 + draw(5))));
         let thread = sim::spawn(child, move || {
             let c = of_child.process();
             if let Some(k) = dies {
@@ -29,8 +29,10 @@ fn parent(place: Place, id: i32, num: usize) {
             sim::kill(child);
         }
         thread.join();
-        // The interposed wait family, after the kernel's.
-        p.engine.reap(&p.t, Some(child));
+        // The interposed wait family, after the kernel's. Without it the holders are looked at before EAGAIN.
+        if !marks || once_in(2) {
+            p.engine.reap(&p.t, Some(child));
+        }
         let taken = p.engine.semop(&p.t, id, &[op(num, -1, IPC_NOWAIT)], None);
         assert_eq!(taken, Ok(()), "the undo of process {child} is missing");
         p.engine.semop(&p.t, id, &[op(num, 1, 0)], None).expect("room");
@@ -41,10 +43,11 @@ fn parent(place: Place, id: i32, num: usize) {
 fn cleaner(place: Place, id: i32, nsems: usize) {
     let p = place.process();
     if once_in(2) {
-        sim::dies_before(draw(1 << (5 + draw(7))));
+        sim::dies_before(draw(1 << (4 + draw(5))));
     }
     for _ in 0..1 + draw(4) {
-        match draw(3) {
+        match draw(4) {
+            3 => p.engine.for_each_sleeper(&p.t, id, &mut |s, _| panic!("{s:?} sleeps")).expect("the set"),
             0 => drop(p.engine.reap(&p.t, None)),
             1 => drop(p.engine.stat(&p.t, id)),
             _ => match p.engine.semop(&p.t, id, &[op(draw(nsems), -1000, IPC_NOWAIT)], None) {
@@ -64,9 +67,9 @@ pub fn run() {
     for num in 0..nsems {
         sim::new_process(100 + num as u32);
         let place = stage.place();
-        threads.push(sim::spawn(100 + num as u32, move || parent(place, id, num)));
+        threads.push(sim::spawn(100 + num as u32, move || parent(place, id, num, !rules.no_marks)));
     }
-    for i in 0..(draw(3) as u32).max((nsems == 1) as u32) {
+    for i in 0..1 + draw(3) as u32 {
         sim::new_process(200 + i);
         let place = stage.place();
         threads.push(sim::spawn(200 + i, move || cleaner(place, id, nsems)));

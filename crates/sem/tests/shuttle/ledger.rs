@@ -93,7 +93,7 @@ fn live(place: Place, image: Image, id: i32, nsems: usize, ledger: Ledger, alone
     let mut p = Rc::new(image.thread());
     drop(image);
     if once_in(3) {
-        sim::dies_before(draw(1 << (4 + draw(6))));
+        sim::dies_before(draw(1 << (3 + draw(6))));
     }
     let signalled = once_in(3);
     if signalled {

@@ -22,17 +22,17 @@ pub fn run() {
     // {served, left for another reason} by sleeper; and how many newcomers got a unit.
     let (served, left, barged) = (Arc::new(AtomicU32::new(0)), Arc::new(AtomicU32::new(0)), Arc::new(AtomicU32::new(0)));
     // A complex sleeper that is never served makes the cell the set lock's for a while.
-    let complex = once_in(3);
-    if complex {
-        sim::new_process(99);
-        let place = stage.place();
-        threads.push(sim::spawn(99, move || {
-            let p = place.process();
-            let _ = p.engine.semop(&p.t, id, &[op(0, 0, 0), op(1, -1, 0)], None);
-        }));
-        sim::wait_idle(0);
-    }
+    let complex = draw(3 * n as usize) as u32;
     for i in 0..n {
+        if complex == i {
+            sim::new_process(99);
+            let place = stage.place();
+            threads.push(sim::spawn(99, move || {
+                let p = place.process();
+                let _ = p.engine.semop(&p.t, id, &[op(0, -1000, 0), op(1, -1, 0)], None);
+            }));
+            sim::wait_idle(0);
+        }
         sim::new_process(SLEEPERS + i);
         let (place, served, left) = (stage.place(), served.clone(), left.clone());
         let undo = if once_in(3) { SEM_UNDO } else { 0 };
@@ -63,7 +63,7 @@ pub fn run() {
     for i in 0..gives {
         sim::new_process(GIVERS + i);
         let place = stage.place();
-        let dies = once_in(3).then(|| draw(300));
+        let dies = once_in(3).then(|| draw(80));
         threads.push(sim::spawn(GIVERS + i, move || {
             let p = place.process();
             if let Some(k) = dies {

@@ -29,10 +29,12 @@ fn live(p: &Process, sets: &Mutex<Sets>, private: i32) {
             return;
         }
         let flags = IPC_CREAT | 0o600 | if once_in(4) { IPC_EXCL } else { 0 };
-        let id = match p.engine.semget(&p.t, KEY, 1 + draw(2) as i32, flags) {
+        // A set that was here before, by now perhaps gone, or the one that has the key.
+        let old = sets().given.keys().copied().nth(draw(4)).filter(|_| once_in(3));
+        let id = match old.map_or_else(|| p.engine.semget(&p.t, KEY, 1 + draw(2) as i32, flags), Ok) {
             Ok(id) => id,
-            // It is there already; or has fewer semaphores.
-            Err(Errno::EEXIST | Errno::EINVAL) => continue,
+            // It is there already; or has fewer semaphores; or there is no room.
+            Err(Errno::EEXIST | Errno::EINVAL | Errno::ENOSPC) => continue,
             r => panic!("{r:?}"),
         };
         for _ in 0..1 + draw(2) {
@@ -71,7 +73,8 @@ fn live(p: &Process, sets: &Mutex<Sets>, private: i32) {
 
 pub fn run() {
     let rules = sim::Rules { early_ticks: once_in(3), no_marks: once_in(8) };
-    let stage = Stage::new(&[2], Fairness::Strict, rules);
+    // Few ids, so that an index is soon another set's.
+    let stage = Stage::with_room(&[2], Fairness::Strict, rules, 2 + draw(2) as u32);
     let sets = Arc::new(Mutex::new(Sets::default()));
     let threads: Vec<_> = (100..102 + draw(3) as u32)
         .map(|pid| {
@@ -80,7 +83,7 @@ pub fn run() {
             sim::spawn(pid, move || {
                 let p = place.process();
                 if once_in(2) {
-                    sim::dies_before(draw(1 << (4 + draw(8))));
+                    sim::dies_before(draw(1 << (4 + draw(6))));
                 }
                 live(&p, &sets, private);
             })

@@ -8,7 +8,7 @@ use manyway_sync::sim::{self, Clocked};
 use shuttle::scheduler::{PctScheduler, RandomScheduler};
 use shuttle::{Config, FailurePersistence, MaxSteps, Runner};
 
-/// A family of schedules: what happens in them, and how many of a hundred are of it.
+/// A family of schedules: what happens in them, and its share of them.
 struct Family {
     name: &'static str,
     run: fn(),
@@ -101,11 +101,13 @@ pub fn main() {
     // Other schedules each time: a failure names its own.
     let seed = SystemTime::now().duration_since(UNIX_EPOCH).map_or(1, |t| t.as_nanos() as u64 >> 8) & 0xffff_ffff;
     let only: Vec<String> = std::env::args().skip(1).filter(|a| !a.starts_with('-')).collect();
-    let families = FAMILIES.iter().filter(|f| only.is_empty() || only.iter().any(|o| o == f.name));
+    let families: Vec<_> = FAMILIES.iter().filter(|f| only.is_empty() || only.iter().any(|o| o == f.name)).collect();
+    let shares: u64 = families.iter().map(|f| f.share).sum();
     let began = Instant::now();
     // A thread a family: a run stays on one thread, which has a machine of its own.
     let threads: Vec<_> = families
-        .map(|f| std::thread::spawn(move || (f.name, run_family(f, seed, (wanted * f.share).div_ceil(100)), began.elapsed())))
+        .into_iter()
+        .map(|f| std::thread::spawn(move || (f.name, run_family(f, seed, (wanted * f.share).div_ceil(shares)), began.elapsed())))
         .collect();
     let results: Vec<(_, bool, Duration)> = threads.into_iter().map(|t| t.join().expect("a family's thread")).collect();
     for (name, passed, took) in &results {

@@ -8,7 +8,7 @@ use manyway_sem::abi::{IPC_PRIVATE, SEM_UNDO, SEMVMX, SemBuf};
 use manyway_sem::id::{INDEX_BITS, IdEntry};
 use manyway_sem::slotword::{ProcWord, SlotState, ThreadWord};
 use manyway_sem::word::{self, holders};
-use manyway_sem::{Engine, Fairness, OpenOptions, Thread};
+use manyway_sem::{Engine, Fairness, Limits, OpenOptions, Thread};
 use manyway_shm::Arena;
 use manyway_shm::alloc::Kind;
 use manyway_shm::layout::*;
@@ -49,9 +49,10 @@ pub struct Process {
     pub t: Thread,
 }
 
-fn open(dir: &std::path::Path, fairness: Option<Fairness>) -> Engine {
+fn open(dir: &std::path::Path, fairness: Option<Fairness>, sets: Option<u32>) -> Engine {
     let path = CString::new(dir.as_os_str().as_bytes()).expect("a path");
-    let how = OpenOptions { create: fairness.is_some(), fairness, ..OpenOptions::default() };
+    let limits = sets.map(|mni| Limits { msl: 32, mns: 1000, opm: 32, mni });
+    let how = OpenOptions { create: fairness.is_some(), fairness, limits, ..OpenOptions::default() };
     sim::quietly(|| Engine::open(&path, &how).expect("an arena"))
 }
 
@@ -64,7 +65,7 @@ impl Place {
         self.image().thread()
     }
     pub fn image(&self) -> Image {
-        Image(Arc::new(open(&self.0, None)))
+        Image(Arc::new(open(&self.0, None, None)))
     }
 }
 
@@ -81,10 +82,14 @@ impl Image {
 impl Stage {
     /// With a private set of these values.
     pub fn new(values: &[u16], fairness: Fairness, rules: sim::Rules) -> Stage {
+        Stage::with_room(values, fairness, rules, 1000)
+    }
+    /// The same with room for so many sets: ids are used again soon.
+    pub fn with_room(values: &[u16], fairness: Fairness, rules: sim::Rules, sets: u32) -> Stage {
         sim::set_rules(rules);
         sim::become_process(MAIN);
         let dir = tempfile::tempdir_in("/dev/shm").expect("room");
-        let engine = open(dir.path(), Some(fairness));
+        let engine = open(dir.path(), Some(fairness), Some(sets));
         let path = CString::new(dir.path().as_os_str().as_bytes()).expect("a path");
         let t = Thread::new();
         sim::quietly(|| {
@@ -115,9 +120,9 @@ impl Stage {
         sim::quietly(|| {
             let mut sets = vec![];
             self.engine.for_each_set(&self.t, &mut |s, _| sets.push(s.id));
+            // (A look at one may carry the removal of the next one through.)
             for id in sets {
-                // It may be gone by now: looking at the last one finished the removal that a dead one had begun.
-                let _ = self.engine.for_each_sleeper(&self.t, id, &mut |s, _| queued.push((s.pid, s.tid)));
+                self.engine.for_each_sleeper(&self.t, id, &mut |s, _| queued.push((s.pid, s.tid))).unwrap_or_default();
             }
         });
         let late = asleep.iter().find(|a| !queued.contains(a));
@@ -147,13 +152,9 @@ impl Stage {
     /// What must hold when nobody moves: values in range, no lock left, no sleeper that could go on, holders counted, and no slot of
     /// anybody who has ended, once the next caller has looked.
     pub fn check(&self) {
-        if self.rules.no_marks {
-            // Looking at the values may find a death, and complete who was asleep a moment ago.
-            sim::quietly(|| self.engine.reap(&self.t, None));
-        }
         let sleepers = self.sleepers();
         let values = self.values();
-        for (who, ops) in &sleepers {
+        for (who, ops) in sleepers.iter().filter(|s| sim::thread_lives(s.0.1)) {
             assert!(!can_proceed(&values, ops), "{who:?} sleeps though it could go on: {ops:?} on {values:?}");
         }
         sim::quietly(|| self.engine.reap(&self.t, None));

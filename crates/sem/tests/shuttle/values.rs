@@ -1,6 +1,9 @@
 //! SETVAL, SETALL and calls that name every semaphore, with sleepers, holders and deaths. Where all calls treat all semaphores alike, no
 //! reader may ever see them differ.
 
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex};
+
 use manyway_sem::abi::{IPC_NOWAIT, SEM_UNDO, Timespec};
 use manyway_sem::{Errno, Fairness};
 use manyway_sync::sim;
@@ -32,18 +35,29 @@ fn all_at_once(p: &Process, id: i32, nsems: usize) -> Result<(), Errno> {
     }
 }
 
-/// Calls on one of them.
-fn one_by_one(p: &Process, id: i32, nsems: usize) -> Result<(), Errno> {
-    let (num, undo) = (draw(nsems), if once_in(2) { SEM_UNDO } else { 0 });
+/// The values that somebody set, or tried to, by semaphore.
+type Tried = Arc<Mutex<Vec<BTreeSet<i32>>>>;
+
+/// Calls on one of them. Units are only taken, and only with SEM_UNDO: so what a semaphore has and what is held of it are together what was set
+/// last.
+fn one_by_one(p: &Process, id: i32, nsems: usize, tried: &Tried) -> Result<(), Errno> {
+    let (num, value) = (draw(nsems), draw(3) as i32);
+    let note = |num: usize, value: i32| {
+        tried.lock().expect("no panic")[num].insert(value);
+    };
     match draw(6) {
-        0 | 1 => p.engine.setval(&p.t, id, num as i32, draw(3) as i32),
-        2 => p.engine.setall(&p.t, id, &(0..nsems).map(|_| draw(3) as u16).collect::<Vec<_>>()),
-        3 => p.engine.semop(&p.t, id, &[op(num, -1, 0), op((num + 1) % nsems, -1, undo)], None),
-        4 => p.engine.semop(&p.t, id, &[op(num, 0, 0)], Some(Timespec { sec: 0, nsec: 3_000_000 })),
-        _ => {
-            p.engine.semop(&p.t, id, &[op(num, -1, undo)], None)?;
-            if once_in(2) { p.engine.semop(&p.t, id, &[op(num, 1, undo)], None) } else { Ok(()) }
+        0 | 1 => {
+            note(num, value);
+            p.engine.setval(&p.t, id, num as i32, value)
         }
+        2 => {
+            let values: Vec<u16> = (0..nsems).map(|_| draw(3) as u16).collect();
+            values.iter().enumerate().for_each(|(num, v)| note(num, *v as i32));
+            p.engine.setall(&p.t, id, &values)
+        }
+        3 => p.engine.semop(&p.t, id, &[op(num, -1, SEM_UNDO), op((num + 1) % nsems, -1, SEM_UNDO)], None),
+        4 => p.engine.semop(&p.t, id, &[op(num, 0, 0)], Some(Timespec { sec: 0, nsec: 3_000_000 })),
+        _ => p.engine.semop(&p.t, id, &[op(num, -1, SEM_UNDO)], None),
     }
 }
 
@@ -51,18 +65,20 @@ pub fn run() {
     let nsems = 2 + draw(2);
     let together = once_in(2);
     let rules = sim::Rules { early_ticks: once_in(3), no_marks: once_in(8) };
-    let stage = Stage::new(&vec![draw(3) as u16; nsems], Fairness::Strict, rules);
+    let first = draw(3) as u16;
+    let stage = Stage::new(&vec![first; nsems], Fairness::Strict, rules);
+    let tried: Tried = Arc::new(Mutex::new(vec![BTreeSet::from([first as i32]); nsems]));
     let threads: Vec<_> = (100..102 + draw(3) as u32)
         .map(|pid| {
             sim::new_process(pid);
-            let (place, id) = (stage.place(), stage.id);
+            let (place, id, tried) = (stage.place(), stage.id, tried.clone());
             sim::spawn(pid, move || {
                 let p = place.process();
                 if once_in(2) {
-                    sim::dies_before(draw(1 << (4 + draw(7))));
+                    sim::dies_before(draw(1 << (3 + draw(6))));
                 }
                 for _ in 0..1 + draw(4) {
-                    let r = if together { all_at_once(&p, id, nsems) } else { one_by_one(&p, id, nsems) };
+                    let r = if together { all_at_once(&p, id, nsems) } else { one_by_one(&p, id, nsems, &tried) };
                     match r {
                         Ok(()) | Err(Errno::EAGAIN | Errno::ERANGE) => {}
                         Err(Errno::EIDRM | Errno::EINVAL) => break,
@@ -78,6 +94,12 @@ pub fn run() {
         if together {
             let values = stage.values();
             assert!(values.windows(2).all(|w| w[0] == w[1]), "half of a change: {values:?}");
+        } else {
+            let (values, adjustments) = (stage.values(), stage.adjustments());
+            for (num, tried) in tried.lock().expect("no panic").iter().enumerate() {
+                let held: i32 = adjustments.iter().filter(|a| a.1 == num).map(|a| a.2).sum();
+                assert!(tried.contains(&(values[num] + held)), "semaphore {num} has {}, held {held}; set to {tried:?}", values[num]);
+            }
         }
         if !last {
             sim::kill(100);
