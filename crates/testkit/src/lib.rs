@@ -9,6 +9,7 @@ mod backend;
 mod command;
 pub mod image;
 pub mod invariants;
+pub mod mutations;
 mod preload;
 mod protocol;
 pub mod random;

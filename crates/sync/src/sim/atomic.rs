@@ -15,39 +15,39 @@ macro_rules! atomics { ($($name:ident($int:ty)),*) => { $(
             $name(core::sync::atomic::$name::new(v))
         }
         pub fn load(&self, o: Ordering) -> $int {
-            super::access(self);
+            super::access(self, false);
             self.0.load(o)
         }
         pub fn store(&self, v: $int, o: Ordering) {
-            super::access(self);
+            super::access(self, true);
             self.0.store(v, o);
         }
         pub fn swap(&self, v: $int, o: Ordering) -> $int {
-            super::access(self);
+            super::access(self, true);
             self.0.swap(v, o)
         }
         pub fn compare_exchange(&self, old: $int, new: $int, ok: Ordering, err: Ordering) -> Result<$int, $int> {
-            super::access(self);
+            super::access(self, true);
             self.0.compare_exchange(old, new, ok, err)
         }
         pub fn compare_exchange_weak(&self, old: $int, new: $int, ok: Ordering, err: Ordering) -> Result<$int, $int> {
-            super::access(self);
+            super::access(self, true);
             self.0.compare_exchange_weak(old, new, ok, err)
         }
         pub fn fetch_add(&self, v: $int, o: Ordering) -> $int {
-            super::access(self);
+            super::access(self, true);
             self.0.fetch_add(v, o)
         }
         pub fn fetch_sub(&self, v: $int, o: Ordering) -> $int {
-            super::access(self);
+            super::access(self, true);
             self.0.fetch_sub(v, o)
         }
         pub fn fetch_or(&self, v: $int, o: Ordering) -> $int {
-            super::access(self);
+            super::access(self, true);
             self.0.fetch_or(v, o)
         }
         pub fn fetch_max(&self, v: $int, o: Ordering) -> $int {
-            super::access(self);
+            super::access(self, true);
             self.0.fetch_max(v, o)
         }
     }

@@ -59,7 +59,7 @@ struct Wait {
 struct Task {
     pid: u32,
     tid: u32,
-    /// Points that it has left to live.
+    /// Stores and system calls that it has left to live.
     life: Option<usize>,
     /// To die at its next point.
     doomed: bool,
@@ -280,7 +280,8 @@ pub fn exec() {
     });
 }
 
-/// The calling thread will die before its point number `k` from here; its process with it, when it has no other thread.
+/// The calling thread will die before its store to shared memory, or system call, number `k` from here; its process with it, when it has no other
+/// thread.
 pub fn dies_before(k: usize) {
     with(|w| w.me().expect("a thread").life = Some(k));
 }
@@ -300,7 +301,7 @@ pub fn set_handler(handler: impl Fn() -> bool + 'static) {
     drop(with(|w| w.me().expect("a thread").handler.replace(Rc::new(handler))));
 }
 
-/// A signal comes to the calling thread before its point number `k` from here.
+/// A signal comes to the calling thread before its access to shared memory, or system call, number `k` from here.
 pub fn signal_before(k: usize) {
     with(|w| w.me().expect("a thread").signal = Some(k));
 }
@@ -317,23 +318,29 @@ pub fn signal(pid: u32) {
     });
 }
 
-fn access<T>(word: &T) {
+fn access<T>(word: &T, writes: bool) {
     let address = core::ptr::from_ref(word) as usize;
     if with(|w| !w.quiet && w.key(address).is_some()) == Some(true) {
-        point();
+        pass(writes);
     }
 }
 
 /// A point of the schedule: others may go on, a handler may run, the task may die.
 fn point() {
+    pass(true);
+}
+
+/// A point that counts towards the task's death, or one that does not: who dies before a load leaves what it would have left before its next
+/// store.
+fn pass(counts: bool) {
     if with(|w| !w.quiet && !w.me().is_some_and(|t| t.over)) == Some(true) {
         shuttle::thread::sleep(Duration::ZERO);
-        arrive();
+        arrive(counts);
     }
 }
 
 /// What becomes of a task that goes on.
-fn arrive() {
+fn arrive(counts: bool) {
     enum Next {
         Go,
         Die,
@@ -341,10 +348,10 @@ fn arrive() {
     }
     let next = with(|w| {
         let Some(t) = w.me().filter(|t| !t.over) else { return Next::Go };
-        if t.doomed || t.life == Some(0) {
+        if t.doomed || counts && t.life == Some(0) {
             return Next::Die;
         }
-        t.life = t.life.map(|n| n - 1);
+        t.life = t.life.map(|n| n - counts as usize);
         match (t.signal, &t.handler) {
             (Some(0), Some(h)) if !t.handling => return Next::Handle(h.clone()),
             (s, _) => t.signal = s.map(|n| n.saturating_sub(1)),
@@ -454,7 +461,7 @@ pub(crate) fn nap(ns: u64) {
     }) == Some(true)
     {
         shuttle::thread::yield_now();
-        arrive();
+        arrive(false);
     }
 }
 
@@ -498,7 +505,7 @@ pub(crate) fn wait(word: &atomic::AtomicU32, expected: u32, timeout_ns: u64) -> 
         }
     };
     note(|| std::format!("wakes: {result:?}"));
-    arrive();
+    arrive(true);
     result
 }
 
