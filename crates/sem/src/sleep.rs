@@ -2,7 +2,7 @@
 
 use manyway_shm::Fairness;
 use manyway_shm::layout::*;
-use manyway_sync::atomic::{AtomicU32, Ordering::*, fence};
+use manyway_sync::atomic::{AtomicU32, Ordering::*, compiler_fence, fence};
 use manyway_sync::{Errno, clock, futex, sys};
 
 use crate::abi::SemBuf;
@@ -75,12 +75,12 @@ impl Engine {
             match waited {
                 Err(Errno::EINTR) => {
                     self.take_out(t, me.slot, ctl, seq);
-                    return self.result_of(t, ctl, Errno::EINTR);
+                    return self.result_of(t, ctl, seq, Errno::EINTR);
                 }
                 Err(Errno::ETIMEDOUT) => {
                     if deadline.is_some_and(|d| clock::monotonic_ns() >= d) {
                         self.take_out(t, me.slot, ctl, seq);
-                        return self.result_of(t, ctl, Errno::EAGAIN);
+                        return self.result_of(t, ctl, seq, Errno::EAGAIN);
                     }
                     self.look_about(t, set, ops);
                     self.look_for_self(t, me, set, ops, seq);
@@ -108,14 +108,15 @@ impl Engine {
 
     /// The call's result if its sleep has ended.
     fn ended(&self, t: &Thread, ctl: &ThreadCtl, seq: u32, epoch: u64) -> Option<Result<(), Errno>> {
-        // A handler took the thread out (and may have forked: then this is the child, and the node is the parent's).
+        // The state first: of what a handler did between the two looks the second one tells.
+        let state = node::ended(ctl, seq); // NODE-DONE
+        compiler_fence(SeqCst);
+        // A handler took the thread out (and may have slept itself, in this node; or have forked: then this is the child, and the node is the
+        // parent's).
         if t.sleeping.load(Relaxed) == 0 || self.epoch() != epoch {
-            return Some(match t.outcome.load(Relaxed) {
-                0 => Ok(()),
-                e => Err(Errno(e as i32)),
-            });
+            return Some(Self::noted(t));
         }
-        let state = node::ended(ctl, seq)?; // NODE-DONE
+        let state = state?;
         t.sleeping.store(0, Relaxed);
         Some(match state {
             State::Finished(o) => o.result(),
@@ -124,10 +125,21 @@ impl Engine {
         })
     }
 
+    /// How a sleep ended that a handler has ended.
+    fn noted(t: &Thread) -> Result<(), Errno> {
+        match t.outcome.load(Relaxed) {
+            0 => Ok(()),
+            e => Err(Errno(e as i32)),
+        }
+    }
+
     /// The result after the thread was taken out, or not: a result that was there already wins.
-    fn result_of(&self, t: &Thread, ctl: &ThreadCtl, otherwise: Errno) -> Result<(), Errno> {
+    fn result_of(&self, t: &Thread, ctl: &ThreadCtl, seq: u32, otherwise: Errno) -> Result<(), Errno> {
         t.sleeping.store(0, Relaxed);
-        match node::state(ctl.state.load(Acquire)) {
+        let w = ctl.state.load(Acquire);
+        match node::state(w) {
+            // A handler has slept in this node meanwhile.
+            _ if node::seq(w) != seq => Self::noted(t),
             State::Finished(o) => o.result(),
             _ => Err(otherwise),
         }
@@ -202,7 +214,7 @@ impl Engine {
         let slot = t.slot.load(Relaxed);
         let Some(ctl) = self.ctl(slot) else { return 0 };
         self.take_out(t, slot, ctl, sleeping - 1);
-        let r = self.result_of(t, ctl, Errno::EINTR);
+        let r = self.result_of(t, ctl, sleeping - 1, Errno::EINTR);
         let errno = r.map_or_else(|e| e.0 as u32, |()| 0);
         t.outcome.store(errno, Relaxed);
         1 << 32 | errno as u64

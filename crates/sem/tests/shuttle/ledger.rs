@@ -102,16 +102,21 @@ fn live(place: Place, image: Image, id: i32, nsems: usize, ledger: Ledger, alone
     for _ in 0..1 + draw(3) {
         if signalled {
             let (p, ledger) = (p.clone(), ledger.clone());
-            let gives = once_in(2);
+            let does = draw(4);
             // As the preloaded library's trampoline: not within a section; the sleep ends first.
             sim::set_handler(move || {
                 if Engine::in_section(&p.t) {
                     return false;
                 }
                 let token = p.engine.before_handler(&p.t);
-                if gives {
-                    let _ = ledger.call(&p, id, &[op(0, 1, 0)], None);
-                }
+                let soon = Some(Timespec { sec: 0, nsec: 2_000_000 });
+                let _ = match does {
+                    0 => ledger.call(&p, id, &[op(0, 1, 0)], None),
+                    // It may sleep itself.
+                    1 => ledger.call(&p, id, &[op(0, -1, SEM_UNDO)], soon),
+                    2 => ledger.call(&p, id, &[op(0, 0, 0)], soon),
+                    _ => Ok(()),
+                };
                 p.engine.after_handler(&p.t, token);
                 crate::run::note_signal();
                 true
