@@ -143,11 +143,14 @@ fn set_up(weather: &Weather) {
         fs::create_dir(&at).expect("an empty directory");
         mount(Some("tmpfs"), &at, Some("tmpfs"), MsFlags::empty(), Some(room)).expect("root may");
     }
-    // A number of the whole machine before Linux 6.14: then numbers are used again only where few are left.
-    let own = fs::read_to_string("/proc/sys/kernel/osrelease").ok().is_some_and(|v| release(&v) >= (6, 14));
-    if own {
+    if few_pids() {
         fs::write("/proc/sys/kernel/pid_max", PIDS.to_string()).expect("root may");
     }
+}
+
+/// True where a PID namespace has a limit of its own for its numbers (Linux 6.14), so that they are soon used again.
+pub fn few_pids() -> bool {
+    fs::read_to_string("/proc/sys/kernel/osrelease").is_ok_and(|v| release(&v) >= (6, 14))
 }
 
 /// Version and patch level of a kernel's release.
