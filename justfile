@@ -24,6 +24,22 @@ loom CRATE *ARGS:
 bench *ARGS:
     cargo run --release -- bench {{ARGS}}
 
-# All that must hold before a change is merged, as CI runs it
-proof:
+# All that must hold before a change is merged, on a machine that may be changed: installs Debian packages
+ci:
     bash .ci/run
+
+# The whole engine in a simulated machine, at random: just shuttle; MANYWAY_SHUTTLE_ITERATIONS, MANYWAY_SHUTTLE_SEED
+shuttle *ARGS:
+    RUSTFLAGS='--cfg shuttle' CARGO_TARGET_DIR=target/shuttle cargo test --release --package manyway-sem --test shuttle {{ARGS}}
+
+# The engine broken in one way after another, each to be found by the test named for it: just mutations [NAME...]
+mutations *ARGS:
+    cargo run --package manyway-testkit --example mutations -- {{ARGS}}
+
+# That nothing is lost, whoever dies and whatever they write: states, kills, signals, storms, hostile writers, schedules, mutations
+proof:
+    bash .ci/proof
+
+# The same in full: hours
+proof-full:
+    bash .ci/proof full
