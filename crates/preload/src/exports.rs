@@ -11,7 +11,7 @@ use manyway_sem::{Engine, Thread};
 use manyway_sync::Errno;
 
 use crate::decode::{Command, SemidDs, Seminfo};
-use crate::{errno, scratch, start, tls, user};
+use crate::{arch, errno, scratch, start, tls, user};
 
 /// The result of a C function.
 #[inline(always)]
@@ -22,15 +22,30 @@ fn c(r: Result<c_int, Errno>) -> c_int {
     }
 }
 
+/// The personality routine of the functions below: the unwinder calls it when it takes their frames away, which only an asynchronous
+/// cancellation makes it do, before the thread's clean-up handlers run. For them, as with the kernel's semaphores, the call is over.
+extern "C" fn cancelled(_version: c_int, actions: c_int, _class: u64, _exception: *mut c_void, _context: *mut c_void) -> c_int {
+    const CLEANUP_PHASE: c_int = 2;
+    const CONTINUE_UNWIND: c_int = 8;
+    if actions & CLEANUP_PHASE != 0
+        && let Some(e) = start::opened()
+    {
+        e.abandon(&tls::block().thread);
+    }
+    CONTINUE_UNWIND
+}
+
 /// semget(2).
 #[unsafe(no_mangle)]
 pub extern "C" fn semget(key: c_int, nsems: c_int, flags: c_int) -> c_int {
+    arch::when_cancelled!(cancelled);
     c(start::engine().and_then(|e| e.semget(&tls::block().thread, key, nsems, flags)))
 }
 
 /// semop(2). The usual call, one operation in memory that needs no question, is here; all others are in [`operate`].
 #[unsafe(no_mangle)]
 pub extern "C" fn semop(id: c_int, ops: *const SemBuf, nsops: usize) -> c_int {
+    arch::when_cancelled!(cancelled);
     // The kernel takes an unsigned int.
     if let (1, Some(engine)) = (nsops as u32, start::opened())
         && let Some((num, op, flags)) = user::read_known(ops)
@@ -44,17 +59,21 @@ pub extern "C" fn semop(id: c_int, ops: *const SemBuf, nsops: usize) -> c_int {
 /// semtimedop(2).
 #[unsafe(no_mangle)]
 pub extern "C" fn semtimedop(id: c_int, ops: *const SemBuf, nsops: usize, timeout: *const Timespec) -> c_int {
+    arch::when_cancelled!(cancelled);
     operate(id, ops, nsops as u32, timeout)
 }
 
 /// semctl(2). On these machines a variable argument is passed as a named one is.
 #[unsafe(no_mangle)]
 pub extern "C" fn semctl(id: c_int, num: c_int, cmd: c_int, arg: *mut c_void) -> c_int {
+    arch::when_cancelled!(cancelled);
     c(start::engine().and_then(|e| control(e, id, num, cmd, arg)))
 }
 
 #[inline(never)]
 fn operate(id: c_int, ops: *const SemBuf, nsops: u32, timeout: *const Timespec) -> c_int {
+    // Those who call it have left their frames.
+    arch::when_cancelled!(cancelled);
     c(start::engine().and_then(|engine| {
         let timeout = if timeout.is_null() { None } else { Some(user::read(timeout)?) };
         let limit = engine.limits().opm;

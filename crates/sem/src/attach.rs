@@ -121,6 +121,8 @@ pub(crate) struct Me<'e> {
     pub(crate) ctl: &'e ThreadCtl,
     pub(crate) proc: u32,
     pub(crate) pid: u32,
+    /// The process's epoch at that time.
+    pub(crate) epoch: u64,
 }
 
 impl Engine {
@@ -202,7 +204,21 @@ impl Engine {
         }
         let slot = t.slot.load(Relaxed);
         let ctl = self.ctl(slot).ok_or(Errno::EIO)?;
-        Ok(Me { slot, ctl, proc: self.wiped(wiped::PROC).load(Relaxed) as u32, pid: self.wiped(wiped::PID).load(Relaxed) as u32 })
+        let (proc, pid) = (self.wiped(wiped::PROC).load(Relaxed) as u32, self.wiped(wiped::PID).load(Relaxed) as u32);
+        Ok(Me { slot, ctl, proc, pid, epoch: t.epoch.load(Relaxed) })
+    }
+
+    /// The calling thread in a section, which [`Engine::leave`] ends. A signal handler that ran just before may have forked, and this be the
+    /// child: it must not act in its parent's place.
+    pub(crate) fn enter_as_me(&self, t: &Thread) -> Result<Me<'_>, Errno> {
+        loop {
+            let me = self.me(t)?;
+            self.enter(t);
+            if me.epoch == self.epoch() {
+                return Ok(me);
+            }
+            self.leave(t);
+        }
     }
 
     /// With a trampoline no handler gets here, so an open section was abandoned (asynchronous cancellation runs clean-up handlers on the
@@ -214,6 +230,20 @@ impl Engine {
         self.release_locks_of(t.slot.load(Relaxed));
         t.in_section.store(0, Relaxed);
         Ok(())
+    }
+
+    /// See [`Engine::abandon`].
+    pub(crate) fn leave_for_good(&self, t: &Thread) {
+        if t.epoch.load(Relaxed) != self.epoch() {
+            return;
+        }
+        if t.in_section.load(Relaxed) != 0 && self.abandoned(t).is_err() {
+            return;
+        }
+        self.interrupt(t);
+        if t.deferred.load(Relaxed) != 0 {
+            self.run_deferred(t);
+        }
     }
 
     /// True while the thread's slot is what it was when it took it.

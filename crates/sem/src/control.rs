@@ -71,11 +71,10 @@ impl Engine {
         nums: impl Iterator<Item = u16> + Clone,
         mut f: impl FnMut(&Me<'e>, &mut Wakes<'e>) -> R,
     ) -> Result<R, Errno> {
-        let me = self.me(t)?;
         let mut looked = false;
         loop {
             let mut wakes = Wakes::new();
-            self.enter(t);
+            let me = self.enter_as_me(t)?;
             me.ctl.begin(Kind::Set, set, 0);
             if let Err(e) = self.lock_set(t, me.slot, set, Wait::Call) {
                 self.leave(t);

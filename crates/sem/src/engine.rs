@@ -288,6 +288,11 @@ impl Engine {
     pub fn after_handler(&self, t: &Thread, token: u64) {
         self.resume(t, token);
     }
+    /// The calling thread leaves the call that it is in for good: it is being cancelled. Lets go of what it holds, and takes it out of the
+    /// queue, as if the call had ended when the cancellation came.
+    pub fn abandon(&self, t: &Thread) {
+        self.leave_for_good(t);
+    }
     /// Sets what is called at the end of a section in which a signal was deferred.
     /// Having one says that every handler goes through a trampoline that defers.
     pub fn set_deferred_hook(&mut self, hook: fn(&Thread)) {

@@ -230,9 +230,9 @@ impl Engine {
     /// Recovers a process that is gone: its threads, then its adjustments, then its slot. Called without any lock. False: somebody else is
     /// on it.
     pub(crate) fn recover_process(&self, t: &Thread, proc: u32) -> bool {
-        let (Ok(me), Some(p)) = (self.me(t), self.proc_slot(proc)) else { return false };
+        let Some(p) = self.proc_slot(proc) else { return false };
         // One section over all of it: a handler in the middle could find this very process and finish it under our hands.
-        self.enter(t);
+        let Ok(me) = self.enter_as_me(t) else { return false };
         let done = self.recover_process_as(t, &me, p, proc);
         self.leave(t);
         done

@@ -93,8 +93,7 @@ impl Engine {
         if nsems < 0 || nsems > limits.msl as i32 {
             return Err(Errno::EINVAL);
         }
-        let me = self.me(t)?;
-        self.enter(t);
+        let me = self.enter_as_me(t)?;
         if let Err(e) = self.begin_registry(t, &me, None) {
             self.leave(t);
             return Err(e);
@@ -213,9 +212,8 @@ impl Engine {
         if !self.owns(&set) {
             return Err(Errno::EPERM);
         }
-        let me = self.me(t)?;
         let mut wakes = Wakes::new();
-        self.enter(t);
+        let me = self.enter_as_me(t)?;
         if let Err(e) = self.begin_registry(t, &me, Some(&set)) {
             self.leave(t);
             return Err(e);

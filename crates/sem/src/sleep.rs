@@ -45,7 +45,7 @@ impl Engine {
         deadline: Option<u64>,
     ) -> Result<(), Errno> {
         let ctl = me.ctl;
-        let epoch = self.epoch();
+        let epoch = me.epoch;
         let zero = match (ctl.linked.load(Relaxed) == Where::Zero as u32, set.cell(ops[0].num as u32)) {
             (true, Some(cell)) => Some(&cell.zepoch),
             _ => None,
@@ -147,8 +147,12 @@ impl Engine {
 
     /// Has the owner of a lock, or a holder, gone?
     fn look_about(&self, t: &Thread, set: &SetRef<'_>, ops: &[SemBuf]) {
-        let me = t.slot.load(Relaxed);
         self.enter(t);
+        if t.epoch.load(Relaxed) != self.epoch() {
+            // A handler forked, and this is the child: it sleeps no more.
+            return self.leave(t);
+        }
+        let me = t.slot.load(Relaxed);
         let cells = ops.iter().filter_map(|op| set.cell(op.num as u32)).map(|c| c.word.load(Relaxed));
         for w in core::iter::once(set.head.lock.load(Relaxed)).chain(cells) {
             if w & word::LOCKED != 0 && self.context_gone_for_certain(word::owner(w)) {
@@ -173,6 +177,9 @@ impl Engine {
         }
         let mut wakes = Wakes::new();
         self.enter(t);
+        if me.epoch != self.epoch() {
+            return self.leave(t);
+        }
         let cell = match *ops {
             [op] => set.cell(op.num as u32).map(|c| (op.num, c)),
             _ => None,

@@ -96,6 +96,11 @@ impl Engine {
             self.leave_last_queue(t, me)?;
             t.until.store(until, Relaxed);
             self.enter(t);
+            if me.epoch != self.epoch() {
+                // A handler forked, and this is the child, which has a place of its own to find.
+                self.leave(t);
+                return self.semop_set(t, set, ops, timeout);
+            }
             let mut wakes = Wakes::new();
             let mut r = Try::NeedsSet;
             if let [op] = *ops {
@@ -125,6 +130,11 @@ impl Engine {
             return Ok(());
         }
         self.enter(t);
+        // In a fork's child, made by a handler, this is the parent's node.
+        if me.epoch != self.epoch() {
+            self.leave(t);
+            return Ok(());
+        }
         let left = self.withdraw_node(t, me.slot, me.ctl, me.slot, me.ctl, node::seq(me.ctl.state.load(Relaxed)), Wait::Call);
         self.leave(t);
         left
@@ -254,6 +264,9 @@ impl Engine {
         let Some(cell) = set.cell(op.num as u32) else { return };
         let mut wakes = Wakes::new();
         self.enter(t);
+        if me.epoch != self.epoch() {
+            return self.leave(t);
+        }
         me.ctl.begin(Kind::Cell, set, op.num);
         if let Ok(CellLock::Got(_)) = self.lock_cell(t, me.slot, set, op.num, cell, Wait::Brief) {
             if node::is_queued(me.ctl, seq) && self.evaluate(set, me.proc, [op].into_iter()) == Verdict::Proceeds {

@@ -86,6 +86,11 @@ impl Engine {
             return Ok(());
         }
         self.enter(t);
+        if me.epoch != self.epoch() {
+            // A handler forked, and this is the child: the caller finds out, too.
+            self.leave(t);
+            return Ok(());
+        }
         crate::edges::commit(&me.ctl.head, head(journal::Kind::Registry, 0, 0));
         let r = self.lock_registry(t, me.slot, Wait::Call).and_then(|()| {
             let r = self.make_record(me.proc, set);

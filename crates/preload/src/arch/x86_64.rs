@@ -195,7 +195,18 @@ macro_rules! variadic {
     };
 }
 
-pub(crate) use {call_and, call_answered, call_then, jump_after, variadic, weak};
+/// In a function: `$routine` is its personality routine, which the unwinder calls for its frame. It is a word in the unwind table and no
+/// instruction. (0x1b: the word is the distance to the routine, in four bytes.)
+macro_rules! when_cancelled {
+    ($routine:path) => {
+        // SAFETY: nothing is executed; the routine has the signature of a personality routine and needs no table of its own.
+        unsafe {
+            core::arch::asm!(".cfi_personality 0x1b, {}", sym $routine, options(nomem, nostack, preserves_flags));
+        }
+    };
+}
+
+pub(crate) use {call_and, call_answered, call_then, jump_after, variadic, weak, when_cancelled};
 
 /// Finds the real function number `rax`, keeping all argument registers; its address in `rax`.
 #[unsafe(naked)]

@@ -53,11 +53,12 @@ impl Engine {
         pid_bits != 0 && is_current([cell], set.entry.tag()) && plain(cell, set.entry.tag(), pid_bits, op as i32)
     }
 
-    /// The calling thread as the one who operates, if it is attached and in no section.
+    /// The calling thread as the one who operates, if it is attached. In a section: outside, a handler may fork, and its
+    /// child take the parent's place for its own.
     #[inline(always)]
     fn doer<'e>(&self, t: &Thread, view: View<'e>) -> Option<Doer<'e>> {
         let pid_bits = self.wiped(wiped::PID_BITS).load(Relaxed);
-        if pid_bits == 0 || t.epoch.load(Relaxed) != self.epoch() || t.in_section.load(Relaxed) != 0 {
+        if pid_bits == 0 || t.epoch.load(Relaxed) != self.epoch() {
             return None;
         }
         let ctl = view.at::<ThreadCtl>(t.ctl_at.load(Relaxed))?;
@@ -70,24 +71,34 @@ impl Engine {
     fn undo_one(&self, t: &Thread, id: i32, num: u16, op: i16) -> bool {
         let now = clock::realtime_secs();
         let view = self.arena.view();
-        let Some(by) = self.doer(t, view) else { return false };
+        if t.in_section.load(Relaxed) != 0 {
+            return false;
+        }
+        self.enter_first(t);
+        let done = self.doer(t, view).is_some_and(|by| self.undo_as(t, view, &by, now, id, num, op));
+        self.leave_first(t);
+        done
+    }
+
+    /// The same in a section.
+    #[expect(clippy::too_many_arguments, reason = "the parts of an operation")]
+    #[inline(always)]
+    fn undo_as(&self, t: &Thread, view: View<'_>, by: &Doer<'_>, now: u64, id: i32, num: u16, op: i16) -> bool {
         let kept = &t.kept[(id as usize ^ num as usize) % KEPT];
         let key = Kept::key_of(id, num);
-        self.enter_first(t);
-        let mut done = kept.key.load(Relaxed) == key && {
+        let done = kept.key.load(Relaxed) == key && {
             let set = IdEntry(kept.set.load(Relaxed));
             let found = (view.at::<SetHead>(set.at()), view.at::<Cell>(kept.cell.load(Relaxed)), view.at(kept.adj.load(Relaxed)));
             matches!(found, (Some(head), Some(cell), Some(adj))
                 if self.owner_permits(head, 2)
                     && is_of([cell], set.tag(), now)
-                    && undo(cell, adj, &by, undo_head((set.at() / PAGE) as u32, num), set.tag(), op))
+                    && undo(cell, adj, by, undo_head((set.at() / PAGE) as u32, num), set.tag(), op))
         };
-        if !done {
-            kept.key.store(0, Relaxed);
-            done = self.undo_found(view, &by, kept, id, num, op);
+        if done {
+            return true;
         }
-        self.leave_first(t);
-        done
+        kept.key.store(0, Relaxed);
+        self.undo_found(view, by, kept, id, num, op)
     }
 
     /// The same where it has to be found.
@@ -109,11 +120,15 @@ impl Engine {
     pub(crate) fn fast_undo(&self, t: &Thread, cell: &Cell, set: IdEntry, index: u32, num: u16, op: i16) -> bool {
         let view = self.arena.view();
         let tag = set.tag();
-        let Some(by) = self.doer(t, view) else { return false };
-        // The record is this process's own and goes only with the set, whose removal needs the cell that `undo` locks by its tag.
-        let Some((_, adj)) = Self::own_adjustment(view, by.proc(), index, tag, num) else { return false };
+        if t.in_section.load(Relaxed) != 0 {
+            return false;
+        }
         self.enter_first(t);
-        let done = is_current([cell], tag) && undo(cell, adj, &by, undo_head((set.at() / PAGE) as u32, num), tag, op);
+        let done = self.doer(t, view).is_some_and(|by| {
+            // The record is this process's own and goes only with the set, whose removal needs the cell that `undo` locks by its tag.
+            Self::own_adjustment(view, by.proc(), index, tag, num)
+                .is_some_and(|(_, adj)| is_current([cell], tag) && undo(cell, adj, &by, undo_head((set.at() / PAGE) as u32, num), tag, op))
+        });
         self.leave_first(t);
         done
     }
@@ -130,13 +145,13 @@ impl Engine {
         }
         let want = if a.op | b.op == 0 { 4 } else { 2 };
         let Some(set) = self.fast_set(view, id, want) else { return false };
-        let (Some(ca), Some(cb), Some(by)) = (set.cell(view, a.num), set.cell(view, b.num), self.doer(t, view)) else { return false };
+        let (Some(ca), Some(cb)) = (set.cell(view, a.num), set.cell(view, b.num)) else { return false };
         let (page, tag) = ((set.entry.at() / PAGE) as u32, set.entry.tag());
-        if !is_of([ca, cb], tag, now) {
+        if !is_of([ca, cb], tag, now) || t.in_section.load(Relaxed) != 0 {
             return false;
         }
         self.enter_first(t);
-        let done = pair(ca, cb, &by, page, tag, (a.num, a.op), (b.num, b.op));
+        let done = self.doer(t, view).is_some_and(|by| pair(ca, cb, &by, page, tag, (a.num, a.op), (b.num, b.op)));
         self.leave_first(t);
         done
     }
@@ -154,6 +169,11 @@ impl Engine {
             return false;
         }
         self.enter(t);
+        if self.wiped(wiped::PID_BITS).load(Relaxed) != pid_bits {
+            // A handler forked, and this is the child.
+            self.leave(t);
+            return false;
+        }
         ctl.begin(Kind::MultiIntent, set, 0);
         let locked = few.lock(self, t, slot, set);
         let done = locked == few.n && few.evaluate(self, set, ops, proc);
