@@ -333,6 +333,19 @@ pub fn ring(doorbell: &AtomicU32, watcher: &AtomicU32) -> bool {
     watcher.load(Relaxed) != 0
 }
 
+/// True when a taker in a barging namespace, which has parked, would fit the value as it is now. BARGE-NUDGE: parked, then a look at the value;
+/// the releaser stores the value, then looks who has parked. One of the two sees the other.
+pub fn fits(cell: &Cell, op: i16) -> bool {
+    fence(SeqCst);
+    let w = cell.word.load(Relaxed);
+    w & word::COMPLEX == 0 && word::value(w) + op as i32 >= 0
+}
+/// Lets a sleeper of a barging namespace try for itself, behind the value that was stored. BARGE-NUDGE. True: it had parked and must be woken.
+pub fn nudge(sleeper: &ThreadCtl) -> bool {
+    fence(SeqCst);
+    node::nudge(sleeper, node::seq(sleeper.state.load(Relaxed)))
+}
+
 /// Begins to fill an undo record: nobody finds it by an older tag.
 pub fn open_record(record: &UndoHead, nsems: u32) {
     record.tag.store(0, Release);

@@ -3,7 +3,7 @@
 
 use manyway_shm::Fairness;
 use manyway_shm::layout::*;
-use manyway_sync::atomic::{Ordering::*, fence};
+use manyway_sync::atomic::Ordering::*;
 use manyway_sync::{clock, futex};
 
 use crate::abi::SemBuf;
@@ -112,9 +112,8 @@ impl Engine {
             if barging && value + op.op as i32 >= 0 {
                 let waited = clock::monotonic_ns().saturating_sub(sleeper.ticket.load(Relaxed));
                 if waited < BARGE_NS {
-                    // It is woken to try for itself; until then a newcomer may be faster. BARGE-NUDGE: behind the value.
-                    fence(SeqCst);
-                    if node::nudge(sleeper, node::seq(sleeper.state.load(Relaxed))) {
+                    // It is woken to try for itself; until then a newcomer may be faster. BARGE-NUDGE
+                    if edges::nudge(sleeper) {
                         wakes.add(&sleeper.state);
                     }
                     break;

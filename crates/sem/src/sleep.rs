@@ -2,11 +2,12 @@
 
 use manyway_shm::Fairness;
 use manyway_shm::layout::*;
-use manyway_sync::atomic::{AtomicU32, Ordering::*, compiler_fence, fence};
+use manyway_sync::atomic::{AtomicU32, Ordering::*, compiler_fence};
 use manyway_sync::{Errno, clock, futex, sys};
 
 use crate::abi::SemBuf;
 use crate::attach::{Me, Thread};
+use crate::edges;
 use crate::engine::{Damage, Engine};
 use crate::journal::Kind;
 use crate::lock::{CellLock, Wait};
@@ -24,13 +25,9 @@ const WATCHED_TICK_NS: u64 = 1_000_000_000;
 /// How often a sleeper of a barging namespace that finds a unit and does not get it looks again before it sleeps.
 const LOOKS: u32 = 64;
 
-/// True when a taker that has parked would fit the value as it is now. BARGE-NUDGE: parked, then a look at the value; the releaser stores the
-/// value, then looks who has parked. One of the two sees the other.
+/// True when a taker that has parked would fit the value as it is now. BARGE-NUDGE.
 fn fits(set: &SetRef<'_>, op: SemBuf) -> bool {
-    fence(SeqCst);
-    let Some(cell) = set.cell(op.num as u32) else { return false };
-    let w = cell.word.load(Relaxed);
-    op.op < 0 && w & word::COMPLEX == 0 && word::value(w) + op.op as i32 >= 0
+    op.op < 0 && set.cell(op.num as u32).is_some_and(|cell| edges::fits(cell, op.op))
 }
 
 impl Engine {

@@ -90,6 +90,25 @@ fn nudged_sleeper_looks_again() {
     });
 }
 
+/// BARGE-NUDGE: who parks finds the value, or who stored it finds it parked.
+#[test]
+fn unit_or_nudge_is_seen() {
+    check_thoroughly(|| {
+        let w = World::new([0, 0]);
+        let seq = node::publish(&w.slots[SLEEPER as usize].ctl);
+        let giver = {
+            let w = w.clone();
+            thread::spawn(move || {
+                edges::store_value(&w.cells[0], TAG, 1, PID);
+                edges::nudge(&w.slots[SLEEPER as usize].ctl)
+            })
+        };
+        assert!(node::park(&w.slots[SLEEPER as usize].ctl, seq));
+        let fits = edges::fits(&w.cells[0], -1);
+        assert!(giver.join().unwrap() || fits, "a unit that nobody comes for");
+    });
+}
+
 /// ZERO-EPOCH: one bump and one wake for all zero-sleepers that have parked; who has not does not park.
 #[test]
 fn zero_sleepers_share_one_wake() {
