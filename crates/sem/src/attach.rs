@@ -240,7 +240,12 @@ impl Engine {
         if t.in_section.load(Relaxed) != 0 && self.abandoned(t).is_err() {
             return;
         }
-        self.interrupt(t);
+        let slot = t.slot.load(Relaxed);
+        if let Some(ctl) = self.ctl(slot) {
+            // Its node may be in a queue before it knows that it sleeps.
+            self.take_out(t, slot, ctl, crate::node::seq(ctl.state.load(Acquire)));
+        }
+        t.sleeping.store(0, Relaxed);
         if t.deferred.load(Relaxed) != 0 {
             self.run_deferred(t);
         }
