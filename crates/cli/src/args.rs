@@ -21,6 +21,7 @@ Examples:
   manyway ls                         list the sets, with creator, holders and sleepers
   manyway show 32769                 one set: values, holders, sleepers, wait-for cycles
   manyway rm --stale --yes           remove what dead programs left
+  manyway doctor                     is the machine fit, is the namespace sound?
 
 Exit codes: 0 done, 1 failed, 2 wrong usage; `run` ends with the program's own code, or
 125 not run, 126 not executable, 127 not found.")]
@@ -35,6 +36,7 @@ pub enum Command {
     Ls(Ls),
     Show(Show),
     Rm(Rm),
+    Doctor(Doctor),
     Bench(Bench),
     Completions(Completions),
     Man(Man),
@@ -98,6 +100,22 @@ Examples:
   manyway ls
   manyway ls --ns web --json | jq '.sets[] | select(.sleepers > 0)'")]
 pub struct Ls {
+    #[command(flatten)]
+    pub namespace: Choice,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Check that this machine is fit and that the namespace is sound: every structure is read, nothing is changed
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  manyway doctor
+  manyway doctor --ns web --json | jq '.arena[] | select(.state == \"bad\")'
+
+Exit codes: 0 nothing is wrong, 1 something is, 2 wrong usage.")]
+pub struct Doctor {
     #[command(flatten)]
     pub namespace: Choice,
     /// Print JSON

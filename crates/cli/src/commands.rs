@@ -2,6 +2,7 @@
 
 mod bench;
 mod completions;
+mod doctor;
 mod ls;
 mod man;
 mod rm;
@@ -18,6 +19,7 @@ pub fn dispatch(command: &Command) -> Result<()> {
         Command::Ls(args) => ls::run(args),
         Command::Show(args) => show::run(args),
         Command::Rm(args) => rm::run(args),
+        Command::Doctor(args) => doctor::run(args),
         Command::Bench(args) => bench::run(args),
         Command::Completions(args) => completions::run(args),
         Command::Man(args) => man::run(args),

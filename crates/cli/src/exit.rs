@@ -66,6 +66,11 @@ impl Failure {
         &self.what
     }
 
+    /// What the user can do about it; empty when there is nothing to say.
+    pub fn advice(&self) -> &str {
+        self.advice.as_deref().unwrap_or_default()
+    }
+
     /// Prints the failure to standard error; returns the code to end with.
     pub fn report(&self) -> ExitCode {
         eprintln!("manyway: {}", self.what);

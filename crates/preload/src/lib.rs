@@ -23,6 +23,7 @@
 #![no_std]
 
 mod arch;
+mod bus;
 mod credentials;
 mod decode;
 mod dlopen;

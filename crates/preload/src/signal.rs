@@ -7,7 +7,7 @@ use manyway_sync::atomic::{AtomicU64, Ordering};
 
 use crate::sys::{self, KernelAction};
 use crate::trampoline::{self, Handler};
-use crate::{arch, errno};
+use crate::{arch, bus, errno};
 
 /// Signals are numbered from 1; 0 is none.
 pub(crate) const COUNT: usize = 65;
@@ -26,6 +26,7 @@ const SIG_HOLD: usize = 2;
 const SIG_ERR: usize = usize::MAX;
 
 pub(crate) const SIGILL: c_int = 4;
+pub(crate) const SIGBUS: c_int = 7;
 const SIGKILL: c_int = 9;
 const SIGSTOP: c_int = 19;
 
@@ -71,13 +72,14 @@ fn check(sig: c_int) -> Result<(), Errno> {
 fn change(sig: c_int, new: Option<Action>) -> Result<Action, Errno> {
     check(sig)?;
     let mut before = trampoline::handler(sig);
+    let untouched = bus::is_untouched(sig, new.is_some());
     let (restorer_flag, restorer) = arch::restorer();
     let new = match new {
         None => None,
         Some(_) if sig == SIGKILL || sig == SIGSTOP => return Err(Errno::EINVAL),
         Some(Action { handler, flags, mask }) => {
             let flags = flags | restorer_flag;
-            Some(if handler == SIG_DFL || handler == SIG_IGN {
+            Some(if handler == SIG_IGN || (handler == SIG_DFL && !bus::is_guarded(sig)) {
                 KernelAction { handler, flags, restorer, mask }
             } else {
                 before = trampoline::set_handler(sig, Handler::new(handler, flags));
@@ -87,7 +89,9 @@ fn change(sig: c_int, new: Option<Action>) -> Result<Action, Errno> {
     };
     // SAFETY: the trampoline is a handler, and calls the program's.
     let old = unsafe { sys::sigaction(sig, new.as_ref()) }?;
-    Ok(if old.handler == trampoline::address() {
+    Ok(if untouched {
+        Action { handler: SIG_DFL, flags: 0, mask: 0 }
+    } else if old.handler == trampoline::address() {
         Action { handler: before.address(), flags: old.flags & !SA_SIGINFO | before.flags(), mask: old.mask }
     } else {
         Action { handler: old.handler, flags: old.flags, mask: old.mask }

@@ -10,7 +10,7 @@ use manyway_sync::Errno;
 use manyway_sync::atomic::{AtomicU32, Ordering};
 
 use crate::arch::weak;
-use crate::{exec, real, statics, sys, trampoline};
+use crate::{bus, exec, real, statics, sys, trampoline};
 
 const UNTRIED: u32 = 0;
 const BUSY: u32 = 1;
@@ -153,6 +153,9 @@ fn open(env: *const *const c_char) {
         None => FAILED,
     };
     NAMESPACE.state.store(state, Ordering::Release);
+    if state == OPEN {
+        bus::guard();
+    }
 }
 
 /// The value of a variable; `name` ends with the equals sign.

@@ -11,7 +11,7 @@ use manyway_sem::{Engine, Thread};
 use manyway_sync::atomic::{AtomicU64, Ordering};
 
 use crate::sys::{self, KernelAction};
-use crate::{arch, signal, start, tls};
+use crate::{arch, bus, signal, start, tls};
 
 /// The program's handler for each signal.
 ///
@@ -74,6 +74,10 @@ struct Info {
 }
 
 extern "C" fn trampoline(sig: c_int, info: *mut c_void, context: *mut c_void) {
+    // SAFETY: these are the arguments of a signal handler.
+    if unsafe { bus::is_done(sig, info) } {
+        return;
+    }
     let t = &tls::block().thread;
     let in_section = Engine::in_section(t);
     // SAFETY: the kernel's siginfo_t: the trampoline is installed with SA_SIGINFO.
@@ -130,7 +134,8 @@ unsafe fn defer(t: &Thread, sig: c_int, info: *const c_void, context: *mut c_voi
         sys::queue_again(sig, info);
         let mask = context.byte_add(arch::SIGMASK_IN_CONTEXT).cast::<u64>();
         tls::block().deferred_mask.set(*mask);
-        *mask = sys::ALL;
+        // A fault that the section itself meets is looked at all the same: see `bus`.
+        *mask = sys::ALL & !(1 << (signal::SIGBUS - 1));
     }
     Engine::defer(t);
 }

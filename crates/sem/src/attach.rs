@@ -190,6 +190,9 @@ impl Engine {
 
     /// The calling thread's slot, taken now if it has none.
     pub(crate) fn me(&self, t: &Thread) -> Result<Me<'_>, Errno> {
+        if self.is_lost() {
+            return Err(Errno::EIO);
+        }
         let epoch = self.epoch();
         if epoch == 0 || t.epoch.load(Relaxed) != epoch || self.wiped(wiped::PID_BITS).load(Relaxed) == 0 {
             self.attach(t)?;

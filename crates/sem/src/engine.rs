@@ -83,6 +83,8 @@ pub struct Engine {
     pub(crate) credentials: AtomicU64,
     /// Permission verdicts: see `perm`.
     pub(crate) verdicts: [AtomicU64; 16],
+    /// 1: the arena's file was cut short under this process.
+    lost: AtomicU32,
     /// How often this process has met damage.
     pub(crate) met_damage: AtomicU32,
     deferred_hook: Option<fn(&Thread)>,
@@ -101,6 +103,7 @@ impl Engine {
             wiped,
             credentials: AtomicU64::new(perm::NOTHING),
             verdicts: [const { AtomicU64::new(0) }; 16],
+            lost: AtomicU32::new(0),
             met_damage: AtomicU32::new(0),
             deferred_hook: None,
             attached_hook: None,
@@ -243,6 +246,21 @@ impl Engine {
     /// Operations carried out in this namespace so far; counts of racing operations may be lost, so: at least about so many.
     pub fn operations(&self, _t: &Thread) -> u64 {
         self.count_operations()
+    }
+
+    /// For a handler of SIGBUS, which may call it: when `address` lies in this namespace's memory, whose file has been cut short, makes the
+    /// access repeatable and returns true. Every call of this process on the namespace fails with EIO from then on.
+    ///
+    /// The preloaded library does this in every program. A program of its own that does not dies by SIGBUS, as with any file that it maps.
+    pub fn replace_lost(&self, address: usize) -> bool {
+        let lost = self.arena.replace_lost(address);
+        if lost {
+            self.lost.store(1, Relaxed);
+        }
+        lost
+    }
+    pub(crate) fn is_lost(&self) -> bool {
+        self.lost.load(Relaxed) != 0
     }
 
     /// Notes damage, for the instruments: the call that met it goes on, or fails with EIO.

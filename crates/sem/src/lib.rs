@@ -12,6 +12,8 @@ pub mod abi;
 pub mod api;
 #[cfg(not(loom))]
 mod attach;
+#[cfg(all(feature = "std", not(loom)))]
+pub mod check;
 #[cfg(not(loom))]
 mod control;
 pub mod edges;

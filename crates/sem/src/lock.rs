@@ -186,6 +186,7 @@ impl Engine {
     /// from there before they change.
     pub(crate) fn gone(&self, set: &SetRef<'_>) -> Errno {
         match self.set_of_index(set.index) {
+            _ if self.is_lost() => Errno::EIO,
             Some((e, now)) if e.tag() == set.tag && now.at == set.at => {
                 self.damaged(Damage::Set, set.index);
                 Errno::EIO

@@ -60,7 +60,7 @@ impl Engine {
         (0..MAX_OPM).map_while(move |i| self.node_op(slot, ctl, i))
     }
 
-    fn queue<'a>(&self, set: &SetRef<'a>, num: u16, which: Where) -> Option<&'a Queue> {
+    pub(crate) fn queue<'a>(&self, set: &SetRef<'a>, num: u16, which: Where) -> Option<&'a Queue> {
         match which {
             Where::Nowhere => None,
             Where::Zero => set.cell(num as u32).map(|c| &c.zero),
@@ -92,7 +92,7 @@ impl Engine {
     }
 
     /// True when a node says of itself that it is linked in this queue.
-    fn is_of(&self, set: &SetRef<'_>, num: u16, which: Where, ctl: &ThreadCtl) -> bool {
+    pub(crate) fn is_of(&self, set: &SetRef<'_>, num: u16, which: Where, ctl: &ThreadCtl) -> bool {
         ctl.linked.load(Relaxed) == which as u32
             && ctl.set.load(Relaxed) == set.page()
             && ctl.set_tag.load(Relaxed) == set.tag

@@ -31,7 +31,7 @@ impl Engine {
         self.arena.at(KEY_HASH_AT + bucket(key) as u64 * 2)
     }
 
-    fn find_key(&self, key: u32) -> Option<SetRef<'_>> {
+    pub(crate) fn find_key(&self, key: u32) -> Option<SetRef<'_>> {
         let mut next = self.bucket_word(key)?.load(Relaxed) as u32;
         for _ in 0..MAX_SETS {
             let (_, set) = self.set_of_index(next.checked_sub(1)?)?;

@@ -85,6 +85,7 @@ impl Engine {
         }
         match self.set_of_index(id as u32 & ((1 << INDEX_BITS) - 1)) {
             Some((e, set)) if e.seq() == id as u32 >> INDEX_BITS => Ok(set),
+            _ if self.is_lost() => Err(Errno::EIO),
             _ => Err(Errno::EINVAL),
         }
     }

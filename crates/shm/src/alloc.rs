@@ -266,6 +266,23 @@ impl Arena {
         entries.filter(|w| w & 0xff == kind as u64).map(|w| kind.objects().saturating_sub(w >> 8)).sum()
     }
 
+    /// The kind of the object that begins at `at`; None: none can.
+    pub fn object_at(&self, at: u64) -> Option<Kind> {
+        self.locate(at).map(|(kind, ..)| kind)
+    }
+
+    /// Calls `f` with where each object begins that can be in an extent, and whether it is in use. (Thread slots tell of themselves.)
+    pub fn each_object(&self, f: &mut dyn FnMut(u64, bool)) {
+        for e in 0..self.extents_in_use() {
+            let kind = self.extent_entry(e).and_then(|w| Kind::from_u8(w.load(Acquire) as u8)).filter(|&k| k != Threads);
+            let Some(kind) = kind else { continue };
+            for n in 0..kind.objects() {
+                let Some(word) = self.at::<AtomicU64>(extent_at(e) + n / 64 * 8) else { break };
+                f(extent_at(e) + kind.bitmap_bytes() + n * kind.size(), word.load(Relaxed) >> (n % 64) & 1 == 1);
+            }
+        }
+    }
+
     /// True when `at` is where a set begins.
     pub fn is_set(&self, at: u64) -> bool {
         self.locate(at).is_some_and(|(k, ..)| k.is_set())

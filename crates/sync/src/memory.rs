@@ -77,9 +77,18 @@ pub unsafe fn alias_page(page: *mut u8, to: *mut u8) -> Result<(), Errno> {
 /// # Safety
 /// The page at `to` belongs to the caller and holds nothing of use.
 pub unsafe fn clear_page(to: *mut u8) -> Result<(), Errno> {
+    // SAFETY: by the caller.
+    unsafe { clear(to, PAGE) }
+}
+
+/// Puts private zeroed memory over the `len` bytes at `to`. May be called by a signal's handler.
+///
+/// # Safety
+/// They are whole pages, belong to the caller, and hold nothing of use: others that look there find zeros.
+pub unsafe fn clear(to: *mut u8, len: usize) -> Result<(), Errno> {
     const MAP_FIXED: i32 = 0x10;
     // SAFETY: by the caller.
-    unsafe { syscall!(Sysno::mmap, to, PAGE, PROT_RW, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1isize, 0) }
+    unsafe { syscall!(Sysno::mmap, to, len, PROT_RW, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | MAP_NORESERVE, -1isize, 0) }
         .map(drop)
         .map_err(|e| Errno(e.into_raw()))
 }

@@ -7,6 +7,7 @@
 mod agent;
 mod backend;
 mod command;
+pub mod fuzz;
 pub mod image;
 pub mod invariants;
 pub mod mutations;

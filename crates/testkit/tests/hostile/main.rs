@@ -7,6 +7,7 @@ mod caller;
 mod ledger;
 mod mutator;
 mod stage;
+mod truncate;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
@@ -20,6 +21,7 @@ use ledger::Ledger;
 const CALLER: &str = "caller-of-hostile";
 const MUTATOR: &str = "mutator-of-hostile";
 const INNOCENT: &str = "innocent-of-hostile";
+const TRUNCATED: &str = "truncated-of-hostile";
 
 fn main() {
     let args: Vec<String> = std::env::args().collect();
@@ -43,13 +45,16 @@ fn main() {
             let pids = args[5..].iter().map(|p| p.parse().expect("a pid")).collect();
             return mutator::run(Path::new(&args[2]), Ledger::map(Path::new(&args[3])), number(4), pids);
         }
+        Some(TRUNCATED) => return truncate::program(Path::new(&args[2]), &args[3]),
         Some(INNOCENT) => return stage::innocent(Ledger::map(Path::new(&args[2]))),
         _ => {}
     }
-    let trial = Trial::test("honest_callers_beside_a_hostile_writer", || carried_out(stage::rounds));
+    let tests =
+        [("honest_callers_beside_a_hostile_writer", stage::rounds as fn()), ("the_file_is_cut_short_under_its_users", truncate::cut_short)];
+    let trials = tests.map(|(name, run)| Trial::test(name, move || carried_out(run)));
     let mut args = Arguments::from_args();
     args.test_threads = Some(1);
-    libtest_mimic::run(&args, vec![trial]).exit();
+    libtest_mimic::run(&args, trials.into()).exit();
 }
 
 fn carried_out(run: fn()) -> Result<(), Failed> {
