@@ -68,6 +68,8 @@ struct Storm<'a> {
     starting: HashSet<u32>,
     watcher: Option<u32>,
     started: u64,
+    /// When the file system was last full.
+    filled: Option<Instant>,
     /// All are being killed.
     over: bool,
 }
@@ -103,6 +105,7 @@ pub fn main(weather: &Weather) {
         starting: HashSet::new(),
         watcher: None,
         started: 0,
+        filled: None,
         over: false,
     };
     let looks = Audit { arena: &arena, ledger };
@@ -322,6 +325,10 @@ impl Storm<'_> {
             }
             match status {
                 WaitStatus::Exited(_, 0) if !watcher => {}
+                // What docs/segment.md says of sets that were removed, on a file system without a free page.
+                WaitStatus::Signaled(_, Signal::SIGBUS, _) if self.filled.is_some_and(|at| at.elapsed() < PATIENCE) => {
+                    self.ledger.count(Count::BusErrors);
+                }
                 WaitStatus::Signaled(_, Signal::SIGKILL, _) if was_killed || self.over => {}
                 // Its complaint is in the ledger.
                 WaitStatus::Exited(_, worker::COMPLAINED) => {}
@@ -404,6 +411,7 @@ impl Storm<'_> {
             std::thread::sleep(Duration::from_micros(self.random.u64(100..3_000)));
         }
         drop(file);
+        self.filled = Some(Instant::now());
         fs::remove_file(&path).expect("own file");
         self.ledger.full.fetch_add(1, SeqCst);
     }
@@ -419,7 +427,9 @@ impl Storm<'_> {
             if Instant::now() > deadline {
                 return Err("somebody does not stop".to_owned());
             }
-            std::thread::sleep(Duration::from_micros(200));
+            std::thread::sleep(Duration::from_millis(1));
+            // A process in the middle of execve forgets what one of its ending threads was told.
+            let _ = all(Signal::SIGSTOP);
         }
         let judged = {
             // Nobody is killed meanwhile: the dead are marked by the kernel.

@@ -88,6 +88,7 @@ pub enum Count {
     SleepersJudged,
     OrdersJudged,
     Losses,
+    BusErrors,
     Last,
 }
 
@@ -133,6 +134,7 @@ impl Count {
         "sleepers judged",
         "orders judged",
         "plain units lost by deaths",
+        "ended by SIGBUS on the full file system",
     ];
 }
 

@@ -564,7 +564,8 @@ impl Worker {
                 Some(Ok(all)) => {
                     for (num, want) in wanted.iter().enumerate().filter(|(_, n)| **n != 0) {
                         let has = all.iter().find(|h| h.0 as usize == num).map_or(0, |h| h.1);
-                        if has < *want {
+                        // A set that is removed during the look has lost its records before it is gone.
+                        if has < *want && !(s >= DOOMED && self.calls.value(id, 0).is_err()) {
                             self.complain(format_args!("after exec {has} of {want} units of semaphore {num} of set {s} are held"));
                         }
                     }
