@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use clap::error::ErrorKind;
 use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
-use manyway_sem::{Fairness, Limits, Share};
+use manyway_sem::{Fairness, Limits, OpenOptions, Share};
 
 use crate::exit::Status;
 use crate::namespace::Choice;
@@ -37,6 +37,8 @@ pub enum Command {
     Show(Show),
     Rm(Rm),
     Doctor(Doctor),
+    Ns(Ns),
+    Env(Env),
     Bench(Bench),
     Completions(Completions),
     Man(Man),
@@ -68,17 +70,10 @@ pub struct Run {
     #[command(flatten)]
     pub namespace: Choice,
     /// Use a new namespace that ends with its last process
-    #[arg(long, conflicts_with_all = ["dir", "ns"], help_heading = "Namespace")]
+    #[arg(long, conflicts_with_all = ["dir", "ns", "share"], help_heading = "Namespace")]
     pub private: bool,
-    /// Who gets a released unit while others sleep for it [default of a new namespace: strict]
-    #[arg(long, value_enum, value_name = "RULE", help_heading = "Namespace")]
-    pub fairness: Option<FairnessArg>,
-    /// Who else may use the namespace: group:NAME, all, or none [default of a new namespace: none]
-    #[arg(long, value_name = "WITH", value_parser = parse_share, conflicts_with = "private", help_heading = "Namespace")]
-    pub share: Option<Share>,
-    /// Limits as in kernel.sem: semaphores per set, semaphores, operations per call, sets [default of a new namespace: the kernel's]
-    #[arg(long, value_name = "MSL,MNS,OPM,MNI", value_parser = parse_limits, help_heading = "Namespace")]
-    pub limits: Option<Limits>,
+    #[command(flatten)]
+    pub settings: Settings,
     /// Start no watcher: sleepers then find the death of a holder within 50 ms instead of at once
     #[arg(long)]
     pub no_watcher: bool,
@@ -91,6 +86,139 @@ pub struct Run {
     /// The program and its arguments
     #[arg(required = true, trailing_var_arg = true, value_name = "PROGRAM")]
     pub program: Vec<OsString>,
+}
+
+/// What belongs to a namespace.
+#[derive(Debug, Args)]
+pub struct Settings {
+    /// Who gets a released unit while others sleep for it [default of a new namespace: strict]
+    #[arg(long, value_enum, value_name = "RULE", help_heading = "Namespace")]
+    pub fairness: Option<FairnessArg>,
+    /// Who else may use the namespace: group:NAME, all, or none [default of a new namespace: none]
+    #[arg(long, value_name = "WITH", value_parser = parse_share, help_heading = "Namespace")]
+    pub share: Option<Share>,
+    /// Limits as in kernel.sem: semaphores per set, semaphores, operations per call, sets [default of a new namespace: the kernel's]
+    #[arg(long, value_name = "MSL,MNS,OPM,MNI", value_parser = parse_limits, help_heading = "Namespace")]
+    pub limits: Option<Limits>,
+}
+
+impl Settings {
+    /// For opening a namespace that has them, or gets them.
+    pub fn options(&self) -> OpenOptions {
+        OpenOptions { limits: self.limits, fairness: self.fairness.map(Into::into), share: self.share, ..OpenOptions::CREATE }
+    }
+}
+
+/// List, change and remove namespaces
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  manyway ns ls
+  manyway ns set --ns web --share group:www-data
+  manyway ns rm --ns web")]
+pub struct Ns {
+    #[command(subcommand)]
+    pub command: NsCommand,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum NsCommand {
+    Ls(NsLs),
+    Set(NsSet),
+    Rm(NsRm),
+}
+
+/// List your namespaces: who shares them, what is in them, what they cost
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  manyway ns ls
+  manyway ns ls --all --json | jq '.namespaces[] | select(.processes == 0).dir'")]
+pub struct NsLs {
+    /// Also those of other users, as far as you may see them
+    #[arg(long)]
+    pub all: bool,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Change a namespace that exists, also while it is used
+///
+/// Limits count from the next call on, in every program that uses the namespace. Sharing decides who gets in from now on: programs that use
+/// it already keep it until they end. Fairness can be changed when nobody uses it.
+#[derive(Debug, Args)]
+#[command(group = clap::ArgGroup::new("what").required(true).multiple(true).args(["fairness", "share", "limits"]))]
+#[command(after_help = "\
+Examples:
+  manyway ns set --ns web --limits 250,32000,100,512
+  manyway ns set --ns web --fairness barging
+  manyway ns set --ns web --share group:www-data
+  manyway ns set --ns web --share none
+
+What is beyond new limits stays. SEMOPM cannot become 1 in a namespace that is in use.")]
+pub struct NsSet {
+    #[command(flatten)]
+    pub namespace: Choice,
+    #[command(flatten)]
+    pub settings: Settings,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Remove a namespace with all that is in it
+#[derive(Debug, Args)]
+#[command(group = clap::ArgGroup::new("which").required(true).args(["dir", "ns"]))]
+#[command(after_help = "\
+Examples:
+  manyway ns rm --ns web
+  manyway ns rm --ns web --force      with sets in it, or in use
+
+In programs that still use it, sleeping calls fail with EIDRM, later ones with EINVAL, and semget with ENOSYS:
+they do not see the namespace that the next `run` makes under the name.")]
+pub struct NsRm {
+    #[command(flatten)]
+    pub namespace: Choice,
+    /// Also when there are sets in it or programs use it
+    #[arg(long)]
+    pub force: bool,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Print what puts a program into a namespace, for a shell, a service or a container
+///
+/// Makes the namespace and installs the library first, as `run` does. Where `manyway run` can be used, use it: it also refuses programs that
+/// cannot be preloaded, and starts the watcher.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  eval \"$(manyway env --ns web)\"
+  manyway env --ns web --format systemd > /etc/systemd/system/web.service.d/manyway.conf
+  docker run $(manyway env --ns web --format docker) IMAGE")]
+pub struct Env {
+    #[command(flatten)]
+    pub namespace: Choice,
+    #[command(flatten)]
+    pub settings: Settings,
+    /// For whom
+    #[arg(long, value_enum, default_value = "sh")]
+    pub format: EnvFormat,
+}
+
+/// For whom the variables are written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum EnvFormat {
+    /// `export` commands of a shell
+    Sh,
+    /// A drop-in of a systemd service
+    Systemd,
+    /// Options of `docker run` or `podman run`
+    Docker,
+    /// An object
+    Json,
 }
 
 /// List the semaphore sets, as `ipcs -s` does, with creator, holders and sleepers

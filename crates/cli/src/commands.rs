@@ -3,8 +3,10 @@
 mod bench;
 mod completions;
 mod doctor;
+mod env;
 mod ls;
 mod man;
+mod ns;
 mod rm;
 mod run;
 mod show;
@@ -20,6 +22,8 @@ pub fn dispatch(command: &Command) -> Result<()> {
         Command::Show(args) => show::run(args),
         Command::Rm(args) => rm::run(args),
         Command::Doctor(args) => doctor::run(args),
+        Command::Ns(args) => ns::run(args),
+        Command::Env(args) => env::run(args),
         Command::Bench(args) => bench::run(args),
         Command::Completions(args) => completions::run(args),
         Command::Man(args) => man::run(args),

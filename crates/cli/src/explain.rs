@@ -99,11 +99,13 @@ pub fn set_error(id: i32, error: Errno) -> Failure {
     }
 }
 
-fn limits(Limits { msl, mns, opm, mni }: Limits) -> String {
+/// Limits as `--limits` takes them.
+pub fn limits(Limits { msl, mns, opm, mni }: Limits) -> String {
     format!("{msl},{mns},{opm},{mni}")
 }
 
-fn fairness(fairness: Fairness) -> &'static str {
+/// Fairness as `--fairness` takes it.
+pub fn fairness(fairness: Fairness) -> &'static str {
     match fairness {
         Fairness::Strict => "strict",
         Fairness::Barging => "barging",
@@ -111,7 +113,7 @@ fn fairness(fairness: Fairness) -> &'static str {
 }
 
 /// With whom a namespace is shared.
-fn share(share: Share) -> String {
+pub fn share(share: Share) -> String {
     match share {
         Share::Nobody => "nobody".into(),
         Share::Group(gid) => format!("group {}", people::group_name(gid)),

@@ -12,6 +12,7 @@
 //! | [`watcher`], [`users`] | the process that finds deaths at once; who still uses a namespace |
 //! | [`survey`], [`waitfor`] | what sets, holders and sleepers there are; wait-for cycles |
 //! | [`output`] | tables and JSON |
+//! | [`portrait`] | a namespace as a whole |
 //! | [`people`] | names of processes and users |
 //! | [`exit`], [`explain`] | exit codes; every error turned into what to do |
 #![deny(unsafe_code)]
@@ -27,6 +28,7 @@ mod namespace;
 mod output;
 mod people;
 mod places;
+mod portrait;
 mod program;
 mod report;
 mod supervise;

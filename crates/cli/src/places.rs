@@ -166,6 +166,44 @@ impl Surroundings {
         entries.flatten().filter(is_orphan).map(|entry| entry.path()).collect()
     }
 
+    /// Namespaces by their names: the user's own, and with `all` those of others, by OWNER/NAME.
+    pub fn list(&self, all: bool) -> Vec<(String, Place)> {
+        let mut list = Vec::new();
+        let mut add = |base: &Path, owner: Option<(&str, u32)>| {
+            for entry in fs::read_dir(base).into_iter().flatten().flatten() {
+                let dir = entry.path();
+                let name = entry.file_name().to_string_lossy().into_owned();
+                if name != "lib" && dir.join("arena-v1").symlink_metadata().is_ok() {
+                    let name = owner.map_or(name.clone(), |(owner, _)| format!("{owner}/{name}"));
+                    list.push((name, Place { dir, owner: owner.map(|(_, uid)| uid) }));
+                }
+            }
+        };
+        for base in [self.system(Intent::Find), self.session(Intent::Find), self.shared(Intent::Find)].into_iter().flatten() {
+            add(&base, None);
+        }
+        if all {
+            let names = people::Names::new();
+            for (top, prefix) in [(self.run.join("manyway"), ""), (self.shm.clone(), "manyway-")] {
+                for entry in fs::read_dir(top).into_iter().flatten().flatten() {
+                    let uid = entry.file_name().to_str().and_then(|name| name.strip_prefix(prefix)?.parse::<u32>().ok());
+                    // A directory of that name that is somebody else's is no place of that user's.
+                    if let Some(uid) = uid.filter(|&uid| uid != self.uid && dirs::check_owner(&entry.path(), uid).is_ok()) {
+                        add(&entry.path(), Some((&names.user(uid), uid)));
+                    }
+                }
+            }
+        }
+        list.sort_by(|(a, _), (b, _)| a.cmp(b));
+        list
+    }
+
+    /// Lets others reach the namespace in `dir`, if it is where names lead to.
+    pub fn let_through(&self, dir: &Path) -> Result<()> {
+        let base = [self.system(Intent::Find), self.shared(Intent::Find)].into_iter().flatten().find(|base| dir.parent() == Some(base));
+        if base.is_some() { self.open_up(dir) } else { Ok(()) }
+    }
+
     /// Makes a new directory for a namespace that ends with its last process.
     pub fn private(&self) -> Result<PathBuf> {
         let base = self.base(Intent::Make)?;

@@ -8,9 +8,13 @@ use std::path::Path;
 use std::thread::sleep;
 use std::time::Duration;
 
+use manyway_sem::Engine;
 use rustix::fs::{FlockOperation, flock};
 
 use crate::namespace::DIR_VARIABLE;
+use crate::people::Process;
+use crate::portrait::processes;
+use crate::watcher;
 
 /// A lock on the namespace's directory between those who are about to use it and the one who finds that nobody does.
 ///
@@ -36,6 +40,17 @@ impl Gate {
         Gate::lock(dir, FlockOperation::NonBlockingLockExclusive)
     }
 
+    /// The same, but waits a little: a watcher that is about to end keeps it closed for a moment.
+    pub fn close_soon(dir: &Path) -> io::Result<Gate> {
+        for _ in 0..200 {
+            if let Ok(gate) = Gate::try_close(dir) {
+                return Ok(gate);
+            }
+            sleep(Duration::from_millis(10));
+        }
+        Gate::try_close(dir)
+    }
+
     fn lock(dir: &Path, operation: FlockOperation) -> io::Result<Gate> {
         let how = libc::O_DIRECTORY | libc::O_NOFOLLOW;
         let directory = fs::OpenOptions::new().read(true).custom_flags(how).open(dir)?;
@@ -53,6 +68,17 @@ pub fn find(dir: &Path) -> Vec<u32> {
     let pids = entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
     let own = std::process::id();
     pids.filter(|&pid| pid != own && uses(pid, dir)).collect()
+}
+
+/// Those, and the living processes that have a slot in it.
+pub fn of(dir: &Path, engine: &Engine) -> Vec<Process> {
+    let mut pids = find(dir);
+    pids.extend(processes(engine));
+    pids.sort();
+    pids.dedup();
+    // A watcher has a slot when it has given something back.
+    pids.retain(|&pid| !watcher::is_one(pid));
+    pids.into_iter().map(Process::look).collect()
 }
 
 fn uses(pid: u32, dir: &Path) -> bool {

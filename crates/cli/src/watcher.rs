@@ -130,6 +130,12 @@ fn detach(command: &mut Command) {
     unsafe { command.pre_exec(in_child) };
 }
 
+/// Whether the process is a watcher, by its command line.
+pub fn is_one(pid: u32) -> bool {
+    let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+    line.split(|b| *b == 0).nth(1) == Some(SUBCOMMAND.as_bytes())
+}
+
 /// The watcher's main function. It has nobody to report an error to; the exit code is for one who traces it.
 pub fn main(duty: &Duty) -> ExitCode {
     let _ = rustix::thread::set_name(c"manyway-watcher");
@@ -170,13 +176,13 @@ fn watch(duty: &Duty) -> io::Result<()> {
 
 /// Becomes the watcher of the namespace in `dir`, unless there is one.
 fn lock(dir: &Path) -> io::Result<OwnedFd> {
-    let file = lock_file(dir, Share::Nobody)?;
+    let file = lock_file(dir)?;
     flock(&file, FlockOperation::NonBlockingLockExclusive)?;
     Ok(file.into())
 }
 
-/// Opens the file that tells of a watcher; whoever shares the namespace can lock it.
-fn lock_file(dir: &Path, share: Share) -> io::Result<File> {
+/// Opens the file that tells of a watcher.
+fn lock_file(dir: &Path) -> io::Result<File> {
     let path = dir.join(LOCK_FILE);
     // What somebody may have put there instead must not make this wait.
     let mut how = fs::OpenOptions::new();
@@ -192,21 +198,18 @@ fn lock_file(dir: &Path, share: Share) -> io::Result<File> {
     if !file.metadata()?.is_file() {
         return Err(io::Error::other(format!("{} is not a regular file", path.display())));
     }
-    if share != Share::Nobody {
-        file.set_permissions(Permissions::from_mode(share.file_mode()))?;
-    }
     Ok(file)
 }
 
 /// Lets those who share the namespace in `dir` be its watcher, too. The owner does so.
 pub fn share(dir: &Path, share: Share) -> io::Result<()> {
-    let file = lock_file(dir, share)?;
+    let file = lock_file(dir)?;
     let (owner, file_owner) = (dir.metadata()?, file.metadata()?);
     let group = if let Share::Group(gid) = share { gid } else { file_owner.gid() };
     if (owner.uid(), group) != (file_owner.uid(), file_owner.gid()) {
         fchown(&file, Some(owner.uid()), Some(group))?;
     }
-    Ok(())
+    file.set_permissions(Permissions::from_mode(share.file_mode()))
 }
 
 /// Removes those private namespaces in `dirs` whose watcher was killed and that nobody uses.

@@ -5,144 +5,11 @@ mod common;
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
-use std::os::unix::process::CommandExt;
-use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
-use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::path::Path;
+use std::process::Command;
 
-use common::{Program, eventually, semtool, stderr, stdout};
-
-/// True when the tests can become other users; said otherwise.
-fn can() -> bool {
-    let can = rustix::process::geteuid().is_root();
-    if !can {
-        eprintln!("ignored: needs root");
-    }
-    can
-}
-
-/// A directory with command and program, where every user can execute them; removed when the last test that needs it ends.
-struct Bin(PathBuf);
-
-impl Bin {
-    fn get() -> Arc<Bin> {
-        static SHARED: Mutex<(Weak<Bin>, u32)> = Mutex::new((Weak::new(), 0));
-        let mut shared = SHARED.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(bin) = shared.0.upgrade() {
-            return bin;
-        }
-        shared.1 += 1;
-        let bin = Bin(std::env::temp_dir().join(format!("manyway-access-{}-{}", std::process::id(), shared.1)));
-        fs::create_dir(&bin.0).unwrap();
-        fs::set_permissions(&bin.0, Permissions::from_mode(0o755)).unwrap();
-        for (from, name) in [(Path::new(env!("CARGO_BIN_EXE_manyway")), "manyway"), (semtool(), "semtool")] {
-            fs::copy(from, bin.0.join(name)).unwrap();
-            fs::set_permissions(bin.0.join(name), Permissions::from_mode(0o755)).unwrap();
-        }
-        let bin = Arc::new(bin);
-        shared.0 = Arc::downgrade(&bin);
-        bin
-    }
-}
-
-impl Drop for Bin {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
-    }
-}
-
-/// Users and groups that nobody else has, a place for namespaces that all may write; gone at the end.
-struct Cast {
-    first: u32,
-    top: PathBuf,
-    bin: Arc<Bin>,
-}
-
-/// User and group.
-type User = (u32, u32);
-
-const ROOT: User = (0, 0);
-
-impl Cast {
-    fn new() -> Cast {
-        static NEXT: AtomicU32 = AtomicU32::new(0);
-        let n = NEXT.fetch_add(1, Ordering::Relaxed);
-        let top = PathBuf::from(format!("/dev/shm/manyway-access-{}-{n}", std::process::id()));
-        fs::create_dir(&top).unwrap();
-        fs::set_permissions(&top, Permissions::from_mode(0o1777)).unwrap();
-        Cast { first: 100_000 + std::process::id() % 100_000 * 100 + n * 10, top, bin: Bin::get() }
-    }
-    fn bin(&self, name: &str) -> PathBuf {
-        self.bin.0.join(name)
-    }
-    /// The group that shares, and one that does not.
-    fn group(&self) -> u32 {
-        self.first + 5
-    }
-    fn owner(&self) -> User {
-        (self.first + 1, self.group())
-    }
-    fn member(&self) -> User {
-        (self.first + 2, self.group())
-    }
-    fn stranger(&self) -> User {
-        (self.first + 3, self.first + 6)
-    }
-    fn dir(&self) -> PathBuf {
-        self.top.join("ns")
-    }
-    fn with_group(&self) -> String {
-        format!("group:{}", self.group())
-    }
-
-    /// `manyway ARGUMENTS…` as a user, with nothing of the surroundings that would change what it does.
-    fn command(&self, (uid, gid): User, arguments: &[&str]) -> Command {
-        let mut command = Command::new(self.bin("manyway"));
-        command.args(arguments).uid(uid).gid(gid).current_dir("/").stdin(Stdio::null());
-        for name in ["MANYWAY_DIR", "MANYWAY_OWNER", "MANYWAY_NS", "LD_PRELOAD", "XDG_RUNTIME_DIR", "XDG_CACHE_HOME"] {
-            command.env_remove(name);
-        }
-        command
-    }
-    fn output(&self, user: User, arguments: &[&str]) -> Output {
-        self.command(user, arguments).output().unwrap()
-    }
-    #[track_caller]
-    fn ok(&self, user: User, arguments: &[&str]) -> String {
-        let output = self.output(user, arguments);
-        assert_eq!(output.status.code(), Some(0), "{arguments:?}: {}", stderr(&output));
-        stdout(&output)
-    }
-    /// It must fail with this code and these words.
-    #[track_caller]
-    fn refused(&self, user: User, arguments: &[&str], code: i32, words: &[&str]) {
-        let output = self.output(user, arguments);
-        let said = stderr(&output);
-        assert_eq!(output.status.code(), Some(code), "{arguments:?}: {said}{}", stdout(&output));
-        assert!(words.iter().all(|word| said.contains(word)), "{arguments:?}: {said}");
-    }
-    /// `manyway run OPTIONS… -- semtool STEPS…` as a user.
-    fn run(&self, user: User, options: &[&str], steps: &[&str]) -> Program {
-        let semtool = self.bin("semtool");
-        let mut arguments = vec!["run"];
-        arguments.extend(options);
-        arguments.extend(["--", semtool.to_str().unwrap()]);
-        arguments.extend(steps);
-        Program::start(self.command(user, &arguments))
-    }
-}
-
-impl Drop for Cast {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.top);
-        for user in [self.owner(), self.member(), self.stranger()] {
-            for top in ["/dev/shm", "/tmp"] {
-                let _ = fs::remove_dir_all(format!("{top}/manyway-{}", user.0));
-            }
-        }
-    }
-}
+use common::cast::{Cast, ROOT, can};
+use common::{eventually, stderr, stdout};
 
 fn modes(dir: &Path) -> (u32, u32, u32, u32) {
     let of = |path: &Path| path.metadata().unwrap();
@@ -353,8 +220,12 @@ fn what_is_planted_is_told_apart() {
 
     // A pipe in place of the watcher's lock: no watcher, and nobody waits for anything.
     let dir = own("pipe");
-    eventually(|| fs::remove_file(dir.join("watcher.lock")).is_ok() || !dir.join("watcher.lock").exists());
-    assert!(Command::new("mkfifo").arg("-m").arg("666").arg(dir.join("watcher.lock")).status().unwrap().success());
+    // The watcher of the first `run` may be about to make its lock.
+    eventually(|| {
+        let _ = fs::remove_file(dir.join("watcher.lock"));
+        let mut pipe = Command::new("mkfifo");
+        pipe.arg("-m").arg("666").arg(dir.join("watcher.lock")).stderr(std::process::Stdio::null()).status().unwrap().success()
+    });
     cast.ok(owner, &["run", "--dir", &place("pipe"), "--", "true"]);
 
     // A place of another user's is no place for names.
@@ -374,7 +245,7 @@ fn a_set_user_id_program_is_refused_with_the_reason() {
     }
     let cast = Cast::new();
     let program = cast.bin("privileged");
-    fs::copy(cast.bin("semtool"), &program).unwrap();
+    assert!(Command::new("cp").arg(cast.bin("semtool")).arg(&program).status().unwrap().success());
     fs::set_permissions(&program, Permissions::from_mode(0o4755)).unwrap();
     let dir = cast.dir();
     let arguments = ["run", "--dir", dir.to_str().unwrap(), "--", program.to_str().unwrap(), "get", "1", "1"];

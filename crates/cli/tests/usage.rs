@@ -8,7 +8,7 @@ use std::process::{Output, Stdio};
 
 use common::{Namespace, manyway, stderr, stdout};
 
-const SUBCOMMANDS: [&str; 7] = ["run", "ls", "show", "rm", "bench", "completions", "man"];
+const SUBCOMMANDS: [&str; 10] = ["run", "ls", "show", "rm", "doctor", "ns", "env", "bench", "completions", "man"];
 
 fn output(arguments: &[&str]) -> Output {
     manyway().args(arguments).output().unwrap()
@@ -39,6 +39,10 @@ fn wrong_usage_is_2_and_of_run_125() {
         &["rm", "1", "--all"],
         &["rm", "--key", "0"],
         &["completions", "cmd"],
+        &["ns"],
+        &["ns", "rm"],
+        &["ns", "set"],
+        &["env", "--format", "csh"],
     ] {
         let output = output(arguments);
         assert_eq!(output.status.code(), Some(2), "{arguments:?}");

@@ -3,6 +3,7 @@
 use core::ffi::CStr;
 
 use manyway_shm::Arena;
+use manyway_shm::layout::MAX_SETS;
 pub use manyway_shm::{Fairness, Limits, OpenError, OpenOptions, Share};
 use manyway_sync::atomic::{AtomicU32, AtomicU64, Ordering::*};
 use manyway_sync::memory::WipedPage;
@@ -76,7 +77,8 @@ pub struct Engine {
     pub(crate) arena: Arena,
     /// What a fork child must find zeroed: see `attach::wiped`.
     pub(crate) wiped: WipedPage,
-    limits: Limits,
+    /// SEMOPM was not 1 when the namespace was opened.
+    pairs: bool,
     /// `ids_ready` as last seen: its own line is written by who makes sets.
     pub(crate) ids_known: AtomicU32,
     /// Who the caller is, as far as it is known: see `perm`.
@@ -97,7 +99,7 @@ impl Engine {
         let arena = Arena::open(dir, how)?;
         let wiped = WipedPage::new().map_err(|e| OpenError::Os("cannot map a page that a fork wipes", e))?;
         let engine = Engine {
-            limits: arena.limits(),
+            pairs: arena.limits().opm >= 2,
             ids_known: AtomicU32::new(0),
             arena,
             wiped,
@@ -114,7 +116,36 @@ impl Engine {
     }
     /// The namespace's limits.
     pub fn limits(&self) -> Limits {
-        self.limits
+        self.arena.limits()
+    }
+    /// Sets other limits, for all processes from their next call on.
+    pub fn set_limits(&self, limits: Limits) -> Result<(), OpenError> {
+        self.arena.set_limits(limits)
+    }
+    /// Sets another fairness. The caller has made sure that no other process uses the namespace.
+    pub fn set_fairness(&self, fairness: Fairness) {
+        self.arena.set_fairness(fairness);
+    }
+    /// Shares the namespace in directory `dir` with others than before; who uses it goes on.
+    pub fn set_share(dir: &CStr, how: &OpenOptions, share: Share) -> Result<(), OpenError> {
+        Arena::set_share(dir, how, share)
+    }
+    /// Ends the namespace: its sets are removed, and from then on none is made. Returns how many there were.
+    pub fn end(&self, t: &Thread) -> Result<usize, Errno> {
+        self.arena.end();
+        // Whoever was making a set had the registry's lock; after this refused call it is in the table.
+        let _ = self.semget(t, crate::abi::IPC_PRIVATE, 1, 0);
+        let mut removed = 0;
+        for index in 0..MAX_SETS {
+            let Some((_, set)) = self.set_of_index(index) else { continue };
+            match self.remove(t, set.id()) {
+                Ok(()) => removed += 1,
+                // Somebody else was faster.
+                Err(Errno::EINVAL | Errno::EIDRM) => {}
+                Err(e) => return Err(e),
+            }
+        }
+        Ok(removed)
     }
     /// The namespace's fairness.
     pub fn fairness(&self) -> Fairness {
@@ -149,7 +180,7 @@ impl Engine {
     #[inline(never)]
     fn semop_rest(&self, t: &Thread, id: i32, ops: &[SemBuf], timeout: Option<Timespec>) -> Result<(), Errno> {
         if let [a, b] = ops
-            && self.limits.opm >= 2
+            && self.pairs
             && timeout.is_none_or(Timespec::is_valid)
             && self.fast_pair(t, id, *a, *b)
         {
@@ -341,6 +372,10 @@ impl Engine {
         }
         let _ = futex::wait(bell, seen, timeout_ms as u64 * 1_000_000);
         bell.load(Acquire)
+    }
+    /// The watcher's pid, as it has written it; 0: there is none.
+    pub fn watcher(&self) -> u32 {
+        self.arena.header().watcher.load(Relaxed)
     }
     /// Tells the sleepers that a watcher lives (or, with 0, no longer does), by its pid.
     pub fn set_watcher(&self, pid: u32) {

@@ -98,7 +98,10 @@ impl Engine {
             self.leave(t);
             return Err(e);
         }
-        let r = if key == IPC_PRIVATE {
+        let r = if self.arena.has_ended() {
+            // What was found here would not be what others find under the same name.
+            Err(Errno::ENOSYS)
+        } else if key == IPC_PRIVATE {
             self.make_set(&me, key, nsems as u32, flags, values)
         } else {
             match self.find_key(key as u32) {

@@ -38,7 +38,7 @@ impl Limits {
         }
     }
 
-    fn check(self) -> Result<(), OpenError> {
+    pub(crate) fn check(self) -> Result<(), OpenError> {
         let bad = |what| Err(OpenError::BadLimits(what));
         if self.msl == 0 || self.msl > MAX_MSL {
             return bad("SEMMSL must be 1 to 65470");
@@ -55,6 +55,9 @@ impl Limits {
         Ok(())
     }
 }
+
+/// Of an arena that is not open yet.
+const LEAST: Limits = Limits { msl: 1, mns: 1, opm: 1, mni: 1 };
 
 /// Who gets a unit that is released while others sleep for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -164,6 +167,8 @@ pub struct Arena {
     /// Device and inode.
     file: (u64, u64),
     share: Share,
+    /// Limits at the opening.
+    opened: Limits,
 }
 
 impl Arena {
@@ -177,7 +182,8 @@ impl Arena {
             Ok(fd) => match Self::map_existing(&fd, &dir, how, &here)? {
                 Found::Usable(arena) => return arena.matching(how),
                 Found::OtherBoot(_) if !how.create => return Err(OpenError::Os("the arena is of an earlier boot", Errno::ENOENT)),
-                Found::OtherBoot(was) => share = how.share.unwrap_or(was),
+                Found::Ended(_) if !how.create => return Err(OpenError::Os("the namespace has ended", Errno::ENOENT)),
+                Found::OtherBoot(was) | Found::Ended(was) => share = how.share.unwrap_or(was),
             },
             Err(Errno::ENOENT) if how.create => {}
             Err(e) => return Err(OpenError::Os("cannot open the arena", e)),
@@ -201,7 +207,7 @@ impl Arena {
         if st.size != FILE_BYTES {
             return Err(OpenError::NotAnArena("its size is wrong; it was cut short or is another file"));
         }
-        let arena = Self::map(fd, &st, share)?;
+        let mut arena = Self::map(fd, &st, share)?;
         let h = arena.header();
         if h.magic.load(Acquire) != MAGIC {
             return Err(OpenError::NotAnArena("it does not begin with MANYWAY1"));
@@ -225,17 +231,30 @@ impl Arena {
         if ns != 0 && here.user_ns != 0 && ns != here.user_ns && idmap::to_parent(Kind::User, st.uid) != Some(h.owner.load(Relaxed)) {
             return Err(OpenError::OtherUserNamespace);
         }
-        let l = arena.limits();
-        if l.check().is_err() {
+        arena.opened = arena.raw_limits();
+        if arena.opened.check().is_err() {
             return Err(OpenError::NotAnArena("its limits are impossible"));
         }
+        if arena.has_ended() {
+            return Ok(Found::Ended(share));
+        }
         Ok(Found::Usable(arena))
+    }
+
+    /// The arena of an open file; None: of another boot, or ended.
+    pub(crate) fn usable(fd: &Fd, dir: &Dir, how: &OpenOptions) -> Result<Option<Arena>, OpenError> {
+        match Self::map_existing(fd, dir, how, &Here::now())? {
+            Found::Usable(arena) => Ok(Some(arena)),
+            Found::OtherBoot(_) | Found::Ended(_) => Ok(None),
+        }
     }
 
     fn make(dir: &Dir, how: &OpenOptions, share: Share, here: &Here) -> Result<Arena, OpenError> {
         let limits = how.limits.unwrap_or_else(Limits::of_kernel);
         limits.check()?;
-        dir.share(share)?;
+        if share != Share::Nobody {
+            trust::share_directory(&dir.fd, &dir.st, share)?;
+        }
         const TMP: &CStr = c"arena-v1.new";
         let _ = sys::unlinkat(&dir.fd, TMP); // left by a maker that died; the lock is ours
         let fd = sys::openat(dir.fd.raw(), TMP, flags::O_RDWR | flags::O_CREAT | flags::O_EXCL | flags::O_NOFOLLOW, 0o600)
@@ -250,7 +269,8 @@ impl Arena {
             }
             sys::fchmod(&fd, share.file_mode()).map_err(owned)?;
             sys::ftruncate(&fd, FILE_BYTES).map_err(|e| OpenError::Os("cannot size the arena", e))?;
-            let arena = Self::map(&fd, &st, share)?;
+            let mut arena = Self::map(&fd, &st, share)?;
+            arena.opened = limits;
             let space = |e| OpenError::Os("no room for the arena", e);
             arena.populate(0, KEY_HASH_AT + KEY_BUCKETS as u64 * 2).map_err(space)?;
             let h = arena.header();
@@ -286,6 +306,7 @@ impl Arena {
             serial: MAPPED.fetch_add(1, Relaxed),
             file: (st.dev, st.ino),
             share,
+            opened: LEAST,
         })
     }
 
@@ -318,8 +339,12 @@ impl Arena {
         self.serial
     }
 
-    /// The namespace's limits.
+    /// The namespace's limits as they are now; those at its opening when somebody has written impossible ones.
     pub fn limits(&self) -> Limits {
+        let now = self.raw_limits();
+        if now.check().is_ok() { now } else { self.opened }
+    }
+    fn raw_limits(&self) -> Limits {
         let [msl, mns, opm, mni] = [0, 1, 2, 3].map(|i: usize| self.header().limits[i].load(Relaxed));
         Limits { msl, mns, opm, mni }
     }
@@ -487,16 +512,18 @@ enum Found {
     Usable(Arena),
     /// Of another boot; who shared it.
     OtherBoot(Share),
+    /// Removed, but for its files; who shared it.
+    Ended(Share),
 }
 
 /// The directory of a namespace, open and found to be trusted. All that follows goes through its descriptor.
-struct Dir {
-    fd: Fd,
-    st: Stat,
+pub(crate) struct Dir {
+    pub(crate) fd: Fd,
+    pub(crate) st: Stat,
 }
 
 impl Dir {
-    fn open(path: &CStr, how: &OpenOptions) -> Result<Dir, OpenError> {
+    pub(crate) fn open(path: &CStr, how: &OpenOptions) -> Result<Dir, OpenError> {
         let os = |what| move |e| OpenError::Os(what, e);
         const NAMED: i32 = flags::O_DIRECTORY | flags::O_NOFOLLOW;
         if how.create {
@@ -518,20 +545,8 @@ impl Dir {
     }
 
     /// Opens the file with the arena's name. Something else that has it must neither make this wait nor become a terminal.
-    fn arena(&self) -> Result<Fd, Errno> {
+    pub(crate) fn arena(&self) -> Result<Fd, Errno> {
         sys::openat(self.fd.raw(), FILE_NAME, flags::O_RDWR | flags::O_NOFOLLOW | flags::O_NONBLOCK | flags::O_NOCTTY, 0)
-    }
-
-    /// Lets those in who will share the namespace. A directory that is open further than it needs to be is left so.
-    fn share(&self, share: Share) -> Result<(), OpenError> {
-        if share == Share::Nobody {
-            return Ok(());
-        }
-        let given = |e| OpenError::Os("cannot share the directory", e);
-        if share.group(self.st.gid) != self.st.gid {
-            sys::fchown(&self.fd, u32::MAX, share.group(self.st.gid)).map_err(given)?;
-        }
-        sys::fchmod(&self.fd, self.st.mode & 0o7777 | share.directory_mode()).map_err(given)
     }
 }
 

@@ -6,6 +6,8 @@ use manyway_sync::atomic::{AtomicI16, AtomicU16, AtomicU32, AtomicU64};
 pub const PAGE: u64 = 4096;
 /// "MANYWAY1", little-endian.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"MANYWAY1");
+/// "ENDS", little-endian: no stray write makes it of nothing.
+pub const ENDED: u32 = u32::from_le_bytes(*b"ENDS");
 /// The layout's version; also in the file's name.
 pub const VERSION: u32 = 1;
 /// The file's name.
@@ -99,7 +101,9 @@ pub struct Header {
     pub owner: AtomicU32,
     /// Who was meant to share it: 0 nobody, 1 the arena's group, 2 all. Modes that let more in are a mistake.
     pub share: AtomicU32,
-    _pad1: [u32; 4],
+    /// [`ENDED`]: the namespace has been removed.
+    pub ended: AtomicU32,
+    _pad1: [u32; 3],
 
     /// Line 2: registry. Its lock word.
     pub registry: AtomicU64,

@@ -9,6 +9,8 @@
 pub mod alloc;
 #[cfg(not(loom))]
 pub mod arena;
+#[cfg(not(loom))]
+mod change;
 pub mod layout;
 #[cfg(not(loom))]
 #[cfg_attr(shuttle, path = "region_sim.rs")]

@@ -126,3 +126,15 @@ const OPEN_TO_OTHERS: OpenError =
 pub(crate) fn check_meant(share: Share, header: &Header) -> Result<(), OpenError> {
     if share.code() <= header.share.load(Relaxed) { Ok(()) } else { Err(OPEN_TO_OTHERS) }
 }
+
+/// Lets those into the directory who share the namespace, and shuts the others out who shared it before. Bits that neither made are left.
+pub(crate) fn share_directory(dir: &Fd, st: &Stat, share: Share) -> Result<(), OpenError> {
+    let given = |e| OpenError::Os("cannot share the directory", e);
+    let group = share.group(st.gid);
+    let others = if share == Share::Nobody || group != st.gid { 0o055 } else { 0 };
+    let mode = st.mode & 0o7777 & !others | share.directory_mode();
+    if group != st.gid {
+        sys::fchown(dir, u32::MAX, group).map_err(given)?;
+    }
+    sys::fchmod(dir, mode).map_err(given)
+}

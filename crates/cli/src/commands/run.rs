@@ -22,7 +22,8 @@ use crate::users::Gate;
 use crate::watcher::{self, Duty, End};
 use crate::{library, program, supervise};
 
-const PRELOAD_VARIABLE: &str = "LD_PRELOAD";
+/// What the loader preloads.
+pub const PRELOAD_VARIABLE: &str = "LD_PRELOAD";
 /// Makes the library tell the listener who uses the namespace.
 const REPORT_VARIABLE: &str = "MANYWAY_REPORT";
 
@@ -107,17 +108,17 @@ fn prepare_namespace(args: &Run) -> Result<(Place, Option<u32>)> {
         watcher::remove_abandoned(&surroundings.orphans());
         Place { dir: surroundings.private()?, owner: None }
     } else {
-        Place::find(&args.namespace, Intent::Make, args.share)?
+        Place::find(&args.namespace, Intent::Make, args.settings.share)?
     };
-    let how = OpenOptions { limits: args.limits, fairness: args.fairness.map(Into::into), share: args.share, ..OpenOptions::CREATE };
-    let opened = open(&place, &how);
+    let opened = open(&place, &args.settings.options());
     if opened.is_err() && args.private {
         discard(&place.dir);
     }
     opened
 }
 
-fn open(place: &Place, how: &OpenOptions) -> Result<(Place, Option<u32>)> {
+/// Opens or makes the namespace; where it is, and the owner that programs must be told.
+pub fn open(place: &Place, how: &OpenOptions) -> Result<(Place, Option<u32>)> {
     let engine = place.open(how)?;
     // One spelling for all: the watcher knows the users of a namespace by this value.
     let dir = place.dir.canonicalize().map_err(|e| Failure::io(place.dir.display(), e))?;

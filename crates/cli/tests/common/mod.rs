@@ -1,5 +1,7 @@
 //! What the tests of the command share: a namespace for each, and programs that use it.
 
+pub mod cast;
+
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Output, Stdio};

@@ -3,14 +3,14 @@
 use std::ffi::CString;
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
+use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, chown};
 use std::path::Path;
 use std::sync::atomic::Ordering;
 
 use manyway_sem::{Engine, OpenOptions, Share};
 
 use crate::callers::{self, Below, Caller, DAC_OVERRIDE, GROUP, MEMBER, OTHER, OWNER, STRANGER};
-use crate::probe::{self, Preload, Sets, Task, VICTIMS, When, run};
+use crate::probe::{Preload, Sets, Task, VICTIMS, When, run};
 use crate::sys::Via;
 use crate::{ATTEMPTS, REFUSED, Test, library, open_directory};
 
@@ -154,5 +154,30 @@ fn modes_of_files() {
             }
         }
     }
-    assert_eq!(probe::modes().len(), 70);
+    // Two below: the numbers in between are not told.
+    let twice = Caller { below: Some(Below::Twice), ..of("owner as root of a user namespace in another", OWNER, OTHER) };
+    refused(&dir.path().join("1"), &twice, Some(OWNER));
+    // An arena that does not tell whose numbers it has, of somebody who has no number here.
+    let untold = dir.path().join("3");
+    forget_user_namespace(&untold.join("arena-v1"));
+    refused(&untold, &callers[9], Some(65534));
+}
+
+/// Must not get in.
+fn refused(namespace: &Path, caller: &Caller, owner: Option<u32>) {
+    let on = Preload { library: library(), dir: namespace, owner };
+    let seen = run(Some(&on), Some(caller), When::Before, &Task::Enter(namespace.join("arena-v1")));
+    assert_eq!(seen, ["open", "errno 38"], "{}", caller.name);
+    ATTEMPTS.fetch_add(1, Ordering::Relaxed);
+    REFUSED.fetch_add(1, Ordering::Relaxed);
+}
+
+/// Takes the user namespace's number out of an arena's header.
+fn forget_user_namespace(arena: &Path) {
+    let here = fs::metadata("/proc/self/ns/user").expect("a namespace").ino() as u32;
+    let file = fs::File::options().read(true).write(true).open(arena).expect("root may");
+    let mut header = [0; 192];
+    file.read_exact_at(&mut header, 0).expect("a header");
+    let at = header.chunks(4).position(|word| word == here.to_le_bytes()).expect("it is there");
+    file.write_all_at(&[0; 4], at as u64 * 4).expect("root may");
 }

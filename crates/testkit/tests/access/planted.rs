@@ -157,6 +157,8 @@ const CASES: &[Case] = &[
     ("another layout's under this one's number", |p| p.own_arena(|f| f.write_all_at(&9u32.to_le_bytes(), 12)), not_an_arena),
     ("an arena open to all in a closed directory", |p| p.own_arena(|f| f.set_permissions(Permissions::from_mode(0o666))), untrusted),
     ("an arena open to its group in a closed directory", |p| p.own_arena(|f| f.set_permissions(Permissions::from_mode(0o660))), untrusted),
+    ("an arena open to all that nobody meant to share", |p| p.own_arena(|f| open_to_all(p, f)), untrusted),
+    ("a shared arena that is root's in a directory of the victim's", |p| p.shared_arena(|p| chown(p.arena(), Some(0), None)), untrusted),
     ("an arena open to others but its group", |p| p.own_arena(|f| f.set_permissions(Permissions::from_mode(0o606))), untrusted),
     (
         "an arena that was given away",
@@ -223,12 +225,24 @@ impl Place {
         sys::mknod(&self.arena(), DEVICE, device).expect("root may");
         chown(self.arena(), Some(VICTIM), None).expect("root may");
     }
+    /// A namespace that the victim shares with all, spoilt.
+    fn shared_arena(&self, spoil: impl FnOnce(&Place) -> io::Result<()>) {
+        let how = OpenOptions { share: Some(Share::All), ..OpenOptions::CREATE };
+        as_user(VICTIM, &[], || open(&self.dir, &how).map(drop)).expect("its own");
+        spoil(self).expect("root may");
+    }
     /// The victim's own arena, spoilt.
     fn own_arena(&self, spoil: impl FnOnce(&File) -> io::Result<()>) {
         as_user(VICTIM, &[], || open(&self.dir, &OpenOptions::CREATE).map(drop)).expect("its own");
         let file = File::options().read(true).write(true).open(self.arena()).expect("root may");
         spoil(&file).expect("root may");
     }
+}
+
+/// As a shared namespace is, but for what its maker meant.
+fn open_to_all(p: &Place, arena: &File) -> io::Result<()> {
+    set_mode(&p.dir, 0o755);
+    arena.set_permissions(Permissions::from_mode(0o666))
 }
 
 /// Everything below a directory: name, inode, owner, mode, size, and the first bytes.
