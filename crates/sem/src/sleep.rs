@@ -72,12 +72,12 @@ impl Engine {
             match waited {
                 Err(Errno::EINTR) => {
                     self.take_out(t, me.slot, ctl, seq);
-                    return self.result_of(t, ctl, seq, Errno::EINTR);
+                    return self.result_of(t, ctl, Errno::EINTR);
                 }
                 Err(Errno::ETIMEDOUT) => {
                     if deadline.is_some_and(|d| clock::monotonic_ns() >= d) {
                         self.take_out(t, me.slot, ctl, seq);
-                        return self.result_of(t, ctl, seq, Errno::EAGAIN);
+                        return self.result_of(t, ctl, Errno::EAGAIN);
                     }
                     self.look_about(t, set, ops);
                     self.look_for_self(t, me, set, ops, seq);
@@ -131,12 +131,15 @@ impl Engine {
     }
 
     /// The result after the thread was taken out, or not: a result that was there already wins.
-    fn result_of(&self, t: &Thread, ctl: &ThreadCtl, seq: u32, otherwise: Errno) -> Result<(), Errno> {
+    fn result_of(&self, t: &Thread, ctl: &ThreadCtl, otherwise: Errno) -> Result<(), Errno> {
+        // In this order: a handler before the second look has noted the result, and may have slept in this node itself.
+        let state = node::state(ctl.state.load(Acquire));
+        compiler_fence(SeqCst);
+        if t.sleeping.load(Relaxed) == 0 {
+            return Self::noted(t);
+        }
         t.sleeping.store(0, Relaxed);
-        let w = ctl.state.load(Acquire);
-        match node::state(w) {
-            // A handler has slept in this node meanwhile.
-            _ if node::seq(w) != seq => Self::noted(t),
+        match state {
             State::Finished(o) => o.result(),
             _ => Err(otherwise),
         }
@@ -218,7 +221,7 @@ impl Engine {
         let slot = t.slot.load(Relaxed);
         let Some(ctl) = self.ctl(slot) else { return 0 };
         self.take_out(t, slot, ctl, sleeping - 1);
-        let r = self.result_of(t, ctl, sleeping - 1, Errno::EINTR);
+        let r = self.result_of(t, ctl, Errno::EINTR);
         let errno = r.map_or_else(|e| e.0 as u32, |()| 0);
         t.outcome.store(errno, Relaxed);
         1 << 32 | errno as u64

@@ -163,7 +163,7 @@ fn stranger_reads_one_call() {
 /// NODE-DONE: from the mark on the node is its thread's: who ends the sleep does not touch it any more.
 #[test]
 fn node_is_its_threads_behind_the_mark() {
-    check(|| {
+    check_thoroughly(|| {
         let (w, links) = (World::new([1, 0]), Arc::new(Data::default()));
         let seq = node::publish(&w.slots[SLEEPER as usize].ctl);
         let waker = {
