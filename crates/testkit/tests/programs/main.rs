@@ -11,6 +11,7 @@ mod debian;
 mod perl;
 mod php;
 mod python;
+mod signals;
 mod source;
 mod space;
 mod stress;
@@ -21,6 +22,9 @@ fn main() {
     let args = Arguments::from_args();
     space::own_user_namespace();
     let trials: Vec<Trial> =
-        [perl::cases(), python::cases(), php::cases(), apache::cases(), stress::cases(), debian::cases()].into_iter().flatten().collect();
+        [perl::cases(), python::cases(), php::cases(), apache::cases(), stress::cases(), debian::cases(), signals::cases()]
+            .into_iter()
+            .flatten()
+            .collect();
     run(&args, trials).exit();
 }

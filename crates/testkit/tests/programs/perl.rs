@@ -34,5 +34,5 @@ fn prove((prove, source): (PathBuf, PathBuf), space: &Space) -> Outcome<u64> {
 }
 
 fn own_tests() -> Result<PathBuf, Absent> {
-    debian("perl", &["*/t/io/sem.t", "*/t/test.pl", "*/cpan/IPC-SysV/t/*.t"])
+    debian("perl", "perl", &["*/t/io/sem.t", "*/t/test.pl", "*/cpan/IPC-SysV/t/*.t"])
 }

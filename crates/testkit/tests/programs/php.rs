@@ -11,7 +11,9 @@ use crate::space::{Space, output};
 
 pub fn cases() -> Vec<Trial> {
     let php = || program("php", "php-cli");
-    let tests = php().and_then(|php| Ok((debian(&source_package(&php)?, &["*/run-tests.php", "*/ext/sysvsem/tests/*"])?, php)));
+    let tests = php().and_then(|php| {
+        source_package(&php).and_then(|source| Ok((debian(&source, &source, &["*/run-tests.php", "*/ext/sysvsem/tests/*"])?, php)))
+    });
     vec![case("php_turnstile", php(), turnstile), case("php_own_tests", tests, own_tests)]
 }
 

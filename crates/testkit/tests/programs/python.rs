@@ -15,7 +15,7 @@ pub fn cases() -> Vec<Trial> {
 }
 
 /// The interpreter itself: what is on the path may be a script that chooses one.
-fn interpreter() -> Result<PathBuf, Absent> {
+pub fn interpreter() -> Result<PathBuf, Absent> {
     let python = program("python3", "python3")?;
     let mut ask = Command::new(python);
     let path = output(ask.args(["-c", "import sys; print(sys.executable)"]));

@@ -7,10 +7,10 @@ use std::process::Command;
 use crate::case::{Absent, Outcome, program, repository};
 use crate::space::output;
 
-/// The files that match `patterns` of the source of Debian's package `package`.
-pub fn debian(package: &str, patterns: &[&str]) -> Result<PathBuf, Absent> {
+/// The files that match `patterns` of the source of Debian's package `package`; kept under the name `name`.
+pub fn debian(package: &str, name: &str, patterns: &[&str]) -> Result<PathBuf, Absent> {
     program("apt-get", "a Debian system").and_then(|_| {
-        kept(package, &format!("the source of Debian's package {package}"), |dir| {
+        kept(name, &format!("the source of Debian's package {package}"), |dir| {
             let script = repository("crates/testkit/tests/programs/debian-source.sh");
             output(Command::new("sh").arg(script).arg(package).arg(dir).args(patterns)).map(drop)
         })
