@@ -41,7 +41,9 @@ type Tried = Arc<Mutex<Vec<BTreeSet<i32>>>>;
 /// Calls on one of them. Units are only taken, and only with SEM_UNDO: so what a semaphore has and what is held of it are together what was set
 /// last.
 fn one_by_one(p: &Process, id: i32, nsems: usize, tried: &Tried) -> Result<(), Errno> {
-    let (num, value) = (draw(nsems), draw(3) as i32);
+    // Far apart, so that half of a change is none of them.
+    let any = || [0u16, 1, 2, 20, 40, 60][draw(6)];
+    let (num, value) = (draw(nsems), any() as i32);
     let note = |num: usize, value: i32| {
         tried.lock().expect("no panic")[num].insert(value);
     };
@@ -51,7 +53,7 @@ fn one_by_one(p: &Process, id: i32, nsems: usize, tried: &Tried) -> Result<(), E
             p.engine.setval(&p.t, id, num as i32, value)
         }
         2 => {
-            let values: Vec<u16> = (0..nsems).map(|_| draw(3) as u16).collect();
+            let values: Vec<u16> = (0..nsems).map(|_| any()).collect();
             values.iter().enumerate().for_each(|(num, v)| note(num, *v as i32));
             p.engine.setall(&p.t, id, &values)
         }
