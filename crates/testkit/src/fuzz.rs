@@ -62,11 +62,11 @@ impl Bytes<'_> {
 pub fn decoder(input: &[u8]) -> u64 {
     let mut b = Bytes(input);
     let own = sys::semget(IPC_PRIVATE, i32::from(SEMS), 0o600).map_or(-1, |id| id as i32);
-    let mut calls = 0;
+    let (mut calls, mut made) = (0, Vec::new());
     while !b.is_empty() && calls < 64 {
         let id = if b.u8() & 7 == 0 { b.i32() } else { own };
         let _ = match b.u8() & 3 {
-            0 => sys::semget(b.i32() & 0xff, b.i32() % 40_000, b.i32() & 0o7777),
+            0 => sys::semget(b.i32() & 0xff, b.i32() % 40_000, b.i32() & 0o7777).inspect(|&id| made.push(id as i32)),
             1 => {
                 let (p, n) = (b.pointer(), b.u64() as usize);
                 // Good pointers with counts that are refused, bad ones with any: no input sleeps.
@@ -81,8 +81,9 @@ pub fn decoder(input: &[u8]) -> u64 {
         };
         calls += 1;
     }
-    if own >= 0 {
-        let _ = sys::semctl3(own, 0, IPC_RMID);
+    // An input leaves nothing behind.
+    for id in made.into_iter().chain([own]).filter(|&id| id >= 0) {
+        let _ = sys::semctl3(id, 0, IPC_RMID);
     }
     calls
 }

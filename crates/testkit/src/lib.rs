@@ -29,3 +29,15 @@ pub use preload::preload_library;
 pub use protocol::{Clone, Command, Info, NewImage, Op, Out, Pointer, Reply, Res, Snapshot, Stat, add, dec, inc, zero};
 pub use worker::become_worker_if_asked;
 pub use world::{Backend, Set, Setup, World, kernel_has_semaphores, kernel_namespaces, running_as_root};
+
+/// Makes a function of a test program the one that the whole program, and each library in it, finds under the C library's name. Weak, as the
+/// engine's references to these names are: the assembler allows one binding for a name in an object, and the compiler may put both into one.
+#[macro_export]
+macro_rules! in_front_of_the_c_library {
+    ($name:literal, $own:path) => {
+        #[cfg(target_arch = "x86_64")]
+        core::arch::global_asm!(concat!(".weak ", $name), concat!(".type ", $name, ",@function"), concat!($name, ":"), "jmp {}", sym $own);
+        #[cfg(target_arch = "aarch64")]
+        core::arch::global_asm!(concat!(".weak ", $name), concat!(".type ", $name, ",@function"), concat!($name, ":"), "b {}", sym $own);
+    };
+}

@@ -5,6 +5,9 @@
 use std::ffi::{c_int, c_long};
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering::Relaxed};
 
+manyway_testkit::in_front_of_the_c_library!("time", own_time);
+manyway_testkit::in_front_of_the_c_library!("clock_gettime", own_clock_gettime);
+
 static STOPPED: AtomicBool = AtomicBool::new(false);
 static SECONDS: AtomicI64 = AtomicI64::new(1_800_000_000);
 static MONOTONIC: AtomicI64 = AtomicI64::new(1_000_000_000_000);
@@ -47,8 +50,7 @@ fn kernels(clock: c_int, out: &mut [i64; 2]) -> c_int {
 ///
 /// # Safety
 /// `out` is null or leads to a `time_t`.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn time(out: *mut i64) -> i64 {
+unsafe extern "C" fn own_time(out: *mut i64) -> i64 {
     let mut now = [0; 2];
     if STOPPED.load(Relaxed) {
         now[0] = SECONDS.load(Relaxed);
@@ -66,8 +68,7 @@ pub unsafe extern "C" fn time(out: *mut i64) -> i64 {
 ///
 /// # Safety
 /// `out` leads to a `struct timespec`.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn clock_gettime(clock: c_int, out: *mut [i64; 2]) -> c_int {
+unsafe extern "C" fn own_clock_gettime(clock: c_int, out: *mut [i64; 2]) -> c_int {
     // SAFETY: by the caller.
     let out = unsafe { &mut *out };
     if !STOPPED.load(Relaxed) {

@@ -11,6 +11,8 @@ use manyway_sem::abi::{GETALL, IPC_PRIVATE, SETALL, SETVAL, SemBuf};
 
 use crate::ledger::{Count, Ledger};
 
+manyway_testkit::in_front_of_the_c_library!("time", own_time);
+
 /// This process's ledger, for the clock.
 static LEDGER: AtomicPtr<Ledger> = AtomicPtr::new(std::ptr::null_mut());
 
@@ -27,8 +29,7 @@ pub fn map_ledger(path: &Path) -> &'static Ledger {
 
 /// time(2) for the whole program, the engine and the preloaded library included: the storm's clock steps. It is all that they ask for the
 /// date; the machine's clock is everybody's.
-#[unsafe(no_mangle)]
-extern "C" fn time(to: *mut libc::time_t) -> libc::time_t {
+extern "C" fn own_time(to: *mut libc::time_t) -> libc::time_t {
     let mut ts = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: a live local to fill.
     unsafe { libc::clock_gettime(libc::CLOCK_REALTIME_COARSE, &raw mut ts) };
