@@ -3,7 +3,7 @@
 use std::fs::{self, File};
 use std::io;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
 use std::thread::sleep;
 use std::time::Duration;
@@ -55,6 +55,11 @@ impl Gate {
         let how = libc::O_DIRECTORY | libc::O_NOFOLLOW;
         let directory = fs::OpenOptions::new().read(true).custom_flags(how).open(dir)?;
         flock(&directory, operation)?;
+        // Who had it closed may have removed it: then this is a lock on nothing.
+        let (locked, there) = (directory.metadata()?, fs::metadata(dir)?);
+        if (locked.dev(), locked.ino()) != (there.dev(), there.ino()) {
+            return Err(io::ErrorKind::NotFound.into());
+        }
         Ok(Gate { _directory: directory })
     }
 }
@@ -150,6 +155,27 @@ mod tests {
 
     fn start(dir: &Path) -> Child {
         Command::new("sleep").arg("60").env(DIR_VARIABLE, dir).stdin(Stdio::null()).spawn().unwrap()
+    }
+
+    #[test]
+    fn a_gate_to_what_was_removed_meanwhile_is_none() {
+        let top = TestDir::exec();
+        let dir = top.path().join("namespace");
+        fs::create_dir(&dir).unwrap();
+        let closed = Gate::close(&dir).unwrap();
+        let waits = std::thread::spawn({
+            let dir = dir.clone();
+            move || Gate::hold_open(&dir).map(drop)
+        });
+        // It has opened the directory, and waits.
+        while !fs::read_to_string("/proc/locks").unwrap().contains("->") {
+            sleep(Duration::from_millis(1));
+        }
+        fs::remove_dir(&dir).unwrap();
+        fs::create_dir(&dir).unwrap();
+        drop(closed);
+        assert_eq!(waits.join().unwrap().unwrap_err().kind(), io::ErrorKind::NotFound);
+        assert!(Gate::hold_open(&dir).is_ok());
     }
 
     #[test]

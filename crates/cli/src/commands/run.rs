@@ -33,11 +33,9 @@ pub fn run(args: &Run) -> Result<()> {
     let path = program::find(name)?;
     let not_run = |failure: Failure| failure.status(Status::NotRun);
     let library = library::install().map_err(not_run)?;
-    let (place, owner) = prepare_namespace(args).map_err(not_run)?;
-    let dir = &place.dir;
-
     // Until this process has become the program, no watcher may conclude that nobody uses the namespace.
-    let _gate = Gate::hold_open(dir).map_err(|e| not_run(Failure::io(format!("cannot lock {}", dir.display()), e)))?;
+    let (place, owner, _gate) = enter_namespace(args).map_err(not_run)?;
+    let dir = &place.dir;
     // A private namespace needs somebody who removes it, even if nobody is to look for deaths.
     let duty = Duty { place: place.clone(), reap: !args.no_watcher, end: if args.private { End::Remove } else { End::Leave } };
     if duty.reap || duty.end == End::Remove {
@@ -98,6 +96,22 @@ fn reported(command: Command, args: &Run, place: &Place, to: &Path) -> io::Resul
         eprintln!("manyway: cannot write the report to {}: {e}", to.display());
     }
     Ok(code)
+}
+
+/// How often a namespace is made again that was swept away before it was held.
+const SWEPT: usize = 8;
+
+/// Finds or makes the namespace and holds it: from then on nobody takes it for abandoned.
+fn enter_namespace(args: &Run) -> Result<(Place, Option<u32>, Gate)> {
+    let mut swept = 0;
+    loop {
+        let (place, owner) = prepare_namespace(args)?;
+        match Gate::hold_open(&place.dir) {
+            Ok(gate) => return Ok((place, owner, gate)),
+            Err(e) if e.kind() == io::ErrorKind::NotFound && swept < SWEPT => swept += 1,
+            Err(e) => return Err(Failure::io(format!("cannot lock {}", place.dir.display()), e)),
+        }
+    }
 }
 
 /// Finds or makes the namespace; it is opened to see that the program will be able to. With it the owner that the program must be told,

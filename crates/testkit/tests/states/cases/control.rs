@@ -181,6 +181,13 @@ fn access() -> Vec<Case> {
     let stat_index: fn(&Stage) = |s| {
         let _ = s.victim.engine.stat_index(s.victim.t, s.id.get() & 0x7fff, false);
     };
+    let limits: fn(&Stage) = |s| {
+        let mut other = s.victim.engine.limits();
+        other.mni -= 1;
+        other.mns -= 1;
+        s.victim.engine.set_limits(other).expect("possible limits");
+    };
+    let fairness: fn(&Stage) = |s| s.victim.engine.set_fairness(manyway_sem::Fairness::Strict);
     let watch: fn(&Stage) = |s| s.victim.engine.set_watcher(std::process::id());
     let ipc_set = |sleepers, values: &'static [u16], asleep: &'static [&'static [SemBuf]]| {
         let n = asleep.len();
@@ -199,6 +206,8 @@ fn access() -> Vec<Case> {
     vec![
         ipc_set("none", &[1, 1], &[]),
         ipc_set("complex", &[0, 1], &[TAKE_BOTH, ZERO_BOTH]),
+        control("limits", "alter", &["set_limits"], (&[0], &[TAKE]), limits, (&[0], 1), (&[0], 1)).case(),
+        control("fairness", "none", &["set_fairness"], (&[1], &[]), fairness, (&[1], 0), (&[1], 0)).case(),
         control("the watcher's mark", "alter", &["set_watcher"], (&[0], &[TAKE]), watch, (&[0], 1), (&[0], 1)).case(),
         control("SEM_STAT", "alter", &["stat_index"], (&[0], &[TAKE]), stat_index, (&[0], 1), (&[0], 1)).case(),
     ]
