@@ -90,6 +90,16 @@ impl Engine {
         }
     }
 
+    /// Why there is no semaphore of a number that is beyond the set's size: EFBIG, unless the set was removed after it was looked up. Then its size
+    /// may have been read from what lies in its place now.
+    #[cold]
+    pub(crate) fn beyond(&self, set: &SetRef<'_>) -> Errno {
+        match self.set_of_index(set.index) {
+            Some((e, _)) if e.tag() == set.tag => Errno::EFBIG,
+            _ => Errno::EIDRM,
+        }
+    }
+
     /// The set that lies on a page, of whatever incarnation: what a dead slot has locked of it keeps it from being removed.
     pub(crate) fn set_on_page(&self, page: u32) -> Option<SetRef<'_>> {
         let head: &SetHead = self.arena.at(page as u64 * PAGE)?;

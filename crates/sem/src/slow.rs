@@ -58,7 +58,7 @@ impl Engine {
     /// The same with the set found.
     pub(crate) fn semop_set(&self, t: &Thread, set: &SetRef<'_>, ops: &[SemBuf], timeout: Option<Timespec>) -> Result<(), Errno> {
         if ops.iter().any(|o| o.num as u32 >= set.nsems) {
-            return Err(Errno::EFBIG);
+            return Err(self.beyond(set));
         }
         let alters = ops.iter().any(|o| o.op != 0);
         if !self.permits(set, if alters { 0o222 } else { 0o444 }) {

@@ -448,3 +448,13 @@ fn a_started_program_shares() {
     assert_eq!(sem.value(), Ok(0));
     assert!(matches!(Namespace::from_env(), Err(NamespaceError::NotInEnvironment)));
 }
+
+/// What lies in the place of a removed set says nothing about the size that it had.
+#[test]
+fn beyond_a_removed_set_is_removed() {
+    let namespace = Namespace::private().unwrap();
+    let set = namespace.set(Key::new(77)).create(&[1]).unwrap();
+    assert!(matches!(set.sem(5), Err(Error::NoSuchSemaphore { num: 5, len: 1 })));
+    set.remove().unwrap();
+    assert!(matches!(set.sem(5), Err(Error::Removed { .. })));
+}

@@ -202,11 +202,14 @@ impl Set {
     /// Semaphore `num`, counted from 0.
     ///
     /// # Errors
-    /// [`Error::NoSuchSemaphore`].
+    /// [`Error::NoSuchSemaphore`]; [`Error::Removed`], if the set was removed meanwhile and something else lies in its place.
     pub fn sem(&self, num: u16) -> Result<Semaphore, Error> {
         match self.found.cell(num as u32) {
             Some(cell) => Ok(Semaphore::new(*self, cell, num)),
-            None => Err(Error::NoSuchSemaphore { num: num as u32, len: self.found.nsems }),
+            None if self.namespace.engine().beyond(&self.found) == Errno::EFBIG => {
+                Err(Error::NoSuchSemaphore { num: num as u32, len: self.found.nsems })
+            }
+            None => Err(Error::of_set(self.id, Errno::EIDRM)),
         }
     }
     /// How many semaphores it has.
