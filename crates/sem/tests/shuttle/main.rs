@@ -2,7 +2,7 @@
 //! anybody may die before any access to shared memory, get a signal, or run out of time. `just shuttle` runs it.
 //!
 //! `MANYWAY_SHUTTLE_ITERATIONS` schedules (a default otherwise), half of them by a uniform random walk, half by PCT. A failure names its
-//! family, scheduler and seed; `MANYWAY_SHUTTLE_SEED=family:scheduler:seed` runs that one again, step by step the same, and
+//! family, scheduler and seed (`MANYWAY_SHUTTLE_FIRST` is the first one's, for the same ones again); `MANYWAY_SHUTTLE_SEED=family:scheduler:seed` runs that one again, step by step the same, and
 //! tells what happens.
 
 #[cfg(shuttle)]

@@ -98,8 +98,9 @@ pub fn main() {
         std::process::exit(!passed as i32);
     }
     let wanted: u64 = std::env::var("MANYWAY_SHUTTLE_ITERATIONS").map_or(ITERATIONS, |n| n.parse().expect("a number"));
-    // Other schedules each time: a failure names its own.
-    let seed = SystemTime::now().duration_since(UNIX_EPOCH).map_or(1, |t| t.as_nanos() as u64 >> 8) & 0xffff_ffff;
+    // Other schedules each time, unless the first one's seed is given: a failure names its own.
+    let first = std::env::var("MANYWAY_SHUTTLE_FIRST").map(|n| n.parse().expect("a number"));
+    let seed = first.unwrap_or_else(|_| SystemTime::now().duration_since(UNIX_EPOCH).map_or(1, |t| t.as_nanos() as u64 >> 8) & 0xffff_ffff);
     let only: Vec<String> = std::env::args().skip(1).filter(|a| !a.starts_with('-')).collect();
     let families: Vec<_> = FAMILIES.iter().filter(|f| only.is_empty() || only.iter().any(|o| o == f.name)).collect();
     let shares: u64 = families.iter().map(|f| f.share).sum();
