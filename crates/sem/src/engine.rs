@@ -162,7 +162,7 @@ impl Engine {
 
     /// semget(2).
     pub fn semget(&self, t: &Thread, key: i32, nsems: i32, flags: i32) -> Result<i32, Errno> {
-        self.get(t, key, nsems, flags, &[])
+        self.unless_lost(self.get(t, key, nsems, flags, &[]))
     }
 
     /// semop(2), semtimedop(2). Checks in the kernel's order; `ops` has been read from the caller already.
@@ -186,56 +186,56 @@ impl Engine {
         {
             return Ok(());
         }
-        self.semop_slow(t, id, ops, timeout)
+        self.unless_lost(self.semop_slow(t, id, ops, timeout))
     }
 
     /// GETVAL.
     pub fn getval(&self, t: &Thread, id: i32, num: i32) -> Result<i32, Errno> {
-        self.get_val(t, id, num)
+        self.unless_lost(self.get_val(t, id, num))
     }
     /// GETPID.
     pub fn getpid(&self, t: &Thread, id: i32, num: i32) -> Result<i32, Errno> {
-        self.get_pid(t, id, num)
+        self.unless_lost(self.get_pid(t, id, num))
     }
     /// GETNCNT.
     pub fn getncnt(&self, t: &Thread, id: i32, num: i32) -> Result<i32, Errno> {
-        self.get_count(t, id, num, Count::Alter)
+        self.unless_lost(self.get_count(t, id, num, Count::Alter))
     }
     /// GETZCNT.
     pub fn getzcnt(&self, t: &Thread, id: i32, num: i32) -> Result<i32, Errno> {
-        self.get_count(t, id, num, Count::Zero)
+        self.unless_lost(self.get_count(t, id, num, Count::Zero))
     }
     /// SETVAL.
     pub fn setval(&self, t: &Thread, id: i32, num: i32, val: i32) -> Result<(), Errno> {
-        self.set_val(t, id, num, val)
+        self.unless_lost(self.set_val(t, id, num, val))
     }
     /// Number of semaphores of a set that the caller may read (GETALL) or alter (SETALL): the length of its array.
     pub fn array_len(&self, _t: &Thread, id: i32, alter: bool) -> Result<usize, Errno> {
-        self.array_length(id, alter)
+        self.unless_lost(self.array_length(id, alter))
     }
     /// GETALL. `out` must have at least `array_len` elements.
     pub fn getall(&self, t: &Thread, id: i32, out: &mut [u16]) -> Result<(), Errno> {
-        self.get_all(t, id, out)
+        self.unless_lost(self.get_all(t, id, out))
     }
     /// SETALL. `vals` must have at least `array_len` elements.
     pub fn setall(&self, t: &Thread, id: i32, vals: &[u16]) -> Result<(), Errno> {
-        self.set_all(t, id, vals)
+        self.unless_lost(self.set_all(t, id, vals))
     }
     /// IPC_STAT.
     pub fn stat(&self, t: &Thread, id: i32) -> Result<SetStat, Errno> {
-        self.ipc_stat(t, id)
+        self.unless_lost(self.ipc_stat(t, id))
     }
     /// SEM_STAT (`any` false) and SEM_STAT_ANY: by index; the result's `id` is what the call returns.
     pub fn stat_index(&self, t: &Thread, index: i32, any: bool) -> Result<SetStat, Errno> {
-        self.stat_by_index(t, index, any)
+        self.unless_lost(self.stat_by_index(t, index, any))
     }
     /// IPC_SET: owner and the low nine bits of the mode.
     pub fn set_perm(&self, t: &Thread, id: i32, uid: u32, gid: u32, mode: u32) -> Result<(), Errno> {
-        self.set_perms(t, id, uid, gid, mode)
+        self.unless_lost(self.set_perms(t, id, uid, gid, mode))
     }
     /// IPC_RMID.
     pub fn remove(&self, t: &Thread, id: i32) -> Result<(), Errno> {
-        self.remove_set(t, id)
+        self.unless_lost(self.remove_set(t, id))
     }
     /// IPC_INFO, SEM_INFO.
     pub fn info(&self) -> SemInfo {
@@ -284,11 +284,12 @@ impl Engine {
     ///
     /// The preloaded library does this in every program. A program of its own that does not dies by SIGBUS, as with any file that it maps.
     pub fn replace_lost(&self, address: usize) -> bool {
-        let lost = self.arena.replace_lost(address);
-        if lost {
-            self.lost.store(1, Relaxed);
-        }
-        lost
+        // Before the zeros are there: another thread that met them first would take them for an arena without sets.
+        self.arena.replace_lost(address, || self.lost.store(1, SeqCst))
+    }
+    /// What a call came to, or EIO when the arena was lost meanwhile: then it may have met zeros anywhere, and taken them for what they are not.
+    pub(crate) fn unless_lost<T>(&self, r: Result<T, Errno>) -> Result<T, Errno> {
+        if self.is_lost() { Err(Errno::EIO) } else { r }
     }
     pub(crate) fn is_lost(&self) -> bool {
         self.lost.load(Relaxed) != 0

@@ -412,17 +412,21 @@ impl Arena {
 
     /// For a handler of SIGBUS. When `address` lies in a mapping of this arena, whose file has been cut short under it (or has a hole that a
     /// full file system cannot fill), puts private zeros over the whole mapping, so that the access can be repeated; the arena is of no
-    /// use then. False: it lies elsewhere, and the signal means something else.
-    pub fn replace_lost(&self, address: usize) -> bool {
-        if crate::region::replace_lost(self, address) {
+    /// use then, which `first` is told before any other thread can meet the zeros. False: it lies elsewhere, and the signal means something
+    /// else.
+    pub fn replace_lost(&self, address: usize, first: impl Fn()) -> bool {
+        if crate::region::replace_lost(self, address, &first) {
             return true;
         }
         let w = self.window.load(Acquire);
         let outgrown = self.outgrown.iter().zip(FIRST_WINDOW_LOG2..).map(|(old, log2)| (old.load(Acquire), log2));
         let mut windows = core::iter::once((w & !0xfff, (w & 63) as u32)).chain(outgrown);
         let found = windows.find(|&(base, log2)| base != 0 && (base..base + (1 << log2)).contains(&(address as u64)));
-        // SAFETY: a window is this arena's; what it showed is lost, and zeros are a value of every Shared type.
-        found.is_some_and(|(base, log2)| unsafe { memory::clear(base as *mut u8, 1 << log2) }.is_ok())
+        found.is_some_and(|(base, log2)| {
+            first();
+            // SAFETY: a window is this arena's; what it showed is lost, and zeros are a value of every Shared type.
+            unsafe { memory::clear(base as *mut u8, 1 << log2) }.is_ok()
+        })
     }
 
     /// The address of a page, for the robust word's alias.

@@ -61,13 +61,17 @@ impl Regions {
 }
 
 /// For [`Arena::replace_lost`]: the pages of the arena that regions show.
-pub(crate) fn replace_lost(arena: &Arena, address: usize) -> bool {
+pub(crate) fn replace_lost(arena: &Arena, address: usize, first: &dyn Fn()) -> bool {
     let mut next = REGIONS.0.load(Acquire);
     // SAFETY: as in `Regions::take`.
     while let Some(region) = unsafe { Region::from_address(next) } {
         if address.wrapping_sub(region.address() as usize) < manyway_sync::memory::PAGE {
+            if region.notes()[ARENA].load(Relaxed) != arena.serial() {
+                return false;
+            }
+            first();
             // SAFETY: the page that it showed is lost; the word that the kernel may mark in its stead lies in memory of the process.
-            return region.notes()[ARENA].load(Relaxed) == arena.serial() && unsafe { region.forget_page() };
+            return unsafe { region.forget_page() };
         }
         next = region.notes()[NEXT].load(Relaxed);
     }

@@ -26,6 +26,6 @@ impl ThreadRegion {
 }
 
 /// See the real one: there are no regions.
-pub(crate) fn replace_lost(_: &Arena, _: usize) -> bool {
+pub(crate) fn replace_lost(_: &Arena, _: usize, _: &dyn Fn()) -> bool {
     false
 }

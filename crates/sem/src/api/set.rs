@@ -335,7 +335,9 @@ impl Set {
             // What a removed set's memory says of permissions means nothing.
             self.exists()?;
             let timeout = patience.timeout();
-            match thread::with(self.namespace.shared(), |t| self.engine().semop_set(t, &self.found, ops, timeout)) {
+            match thread::with(self.namespace.shared(), |t| {
+                self.engine().unless_lost(self.engine().semop_set(t, &self.found, ops, timeout))
+            }) {
                 Ok(()) => return Ok(()),
                 Err(Errno::EINTR) if !self.interruptible => {}
                 Err(Errno::EAGAIN) if matches!(patience, Patience::Until(at) if Instant::now() >= at) => return Err(Error::TimedOut),

@@ -74,7 +74,8 @@ pub fn rounds() {
         longest.0 / 1_000_000,
         longest.1
     );
-    assert!(well * 50 > calls, "too few calls ended well to mean anything");
+    // A call that fails is quicker than one that ends well: a share of all would judge the machine.
+    assert!(well > 1000 * rounds, "too few calls ended well to mean anything");
 }
 
 /// A process that has done nothing: each signal that it receives is one too many.
