@@ -21,7 +21,7 @@ Examples:
   manyway ls                         list the sets, with creator, holders and sleepers
   manyway show 32769                 one set: values, holders, sleepers, wait-for cycles
   manyway rm --stale --yes           remove what dead programs left
-  manyway doctor                     is the machine fit, is the namespace sound?
+  manyway doctor perl                is the machine fit, is the namespace sound, will perl run on it?
 
 Exit codes: 0 done, 1 failed, 2 wrong usage; `run` ends with the program's own code, or
 125 not run, 126 not executable, 127 not found.")]
@@ -235,20 +235,31 @@ pub struct Ls {
     pub json: bool,
 }
 
-/// Check that this machine is fit and that the namespace is sound: every structure is read, nothing is changed
+/// Check that this machine is fit, that the namespace is sound, and that a program will run on it; nothing is changed, no program is run
+///
+/// Of a program (a path, or a name on PATH) it follows scripts to their interpreters, looks into the file, asks the dynamic loader what it would
+/// load, and says who of these uses semaphores. What a program loads and starts later can be seen only when it does: by `manyway run --report`.
 #[derive(Debug, Args)]
-#[command(after_help = "\
+#[command(
+    override_usage = "manyway doctor [OPTIONS] [PROGRAM [ARGUMENT]...]",
+    after_help = "\
 Examples:
   manyway doctor
+  manyway doctor --ns web apache2
+  manyway doctor --json ./service | jq '.program.looks[] | select(.state == \"bad\")'
   manyway doctor --ns web --json | jq '.arena[] | select(.state == \"bad\")'
 
-Exit codes: 0 nothing is wrong, 1 something is, 2 wrong usage.")]
+Exit codes: 0 nothing is wrong, 1 something is, 2 wrong usage."
+)]
 pub struct Doctor {
     #[command(flatten)]
     pub namespace: Choice,
     /// Print JSON
     #[arg(long)]
     pub json: bool,
+    /// The program to look into; of its arguments only env's count
+    #[arg(trailing_var_arg = true, value_name = "PROGRAM")]
+    pub program: Vec<OsString>,
 }
 
 /// Show one set: each semaphore's value, who holds it, who sleeps for it and since when, and who waits for whom in a circle

@@ -13,7 +13,11 @@ use rustix::process::geteuid;
 use crate::dirs::{self, Unfit};
 use crate::exit::{Failure, Result};
 
-const CONTENT: &[u8] = include_bytes!(env!("MANYWAY_LIBRARY"));
+/// What the loader preloads.
+pub const PRELOAD_VARIABLE: &str = "LD_PRELOAD";
+
+/// The library itself.
+pub const CONTENT: &[u8] = include_bytes!(env!("MANYWAY_LIBRARY"));
 const PREFIX: &str = "libmanyway-";
 const NAME: &str = concat!("libmanyway-", env!("MANYWAY_BUILD_ID"), ".so");
 
@@ -101,12 +105,16 @@ fn write(dir: &Path, path: &Path) -> io::Result<()> {
     result
 }
 
+/// Whether a file of this name is a Manyway library, of whatever build.
+pub fn is_one(file: &[u8]) -> bool {
+    file.rsplit(|b| *b == b'/').next().is_some_and(|name| name.starts_with(PREFIX.as_bytes()))
+}
+
 /// The value of LD_PRELOAD with the library first and what `others` had after it; a Manyway library of an outer `run` is replaced.
 pub fn preload_list(library: &Path, others: Option<&OsStr>) -> OsString {
-    let is_ours = |entry: &[u8]| entry.rsplit(|b| *b == b'/').next().is_some_and(|name| name.starts_with(PREFIX.as_bytes()));
     let mut list = library.as_os_str().to_owned();
     for entry in others.unwrap_or_default().as_bytes().split(|b| matches!(b, b' ' | b':')) {
-        if !entry.is_empty() && !is_ours(entry) {
+        if !entry.is_empty() && !is_one(entry) {
             list.push(":");
             list.push(OsStr::from_bytes(entry));
         }

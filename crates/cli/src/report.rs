@@ -67,7 +67,9 @@ fn why(pid: u32, native: bool) -> String {
         return obstacle;
     }
     match fs::read_to_string(format!("/proc/{pid}/maps")) {
-        Ok(maps) if maps.contains("/libmanyway") => "it makes the system call itself, not through the C library".into(),
+        Ok(maps) if maps.contains("/libmanyway") => {
+            "it makes the system call itself, or asked the C library's own handle for the function (dlsym, ctypes)".into()
+        }
         Ok(_) => "the library is not loaded: it was started without LD_PRELOAD, or gained privileges".into(),
         Err(_) => "it could not be looked at".into(),
     }

@@ -88,6 +88,59 @@ fn the_report_of_a_refused_call_and_of_an_emptied_environment() {
     assert!(names(&report, "manyway").iter().any(|name| name.starts_with("semtool")), "{report:#}");
 }
 
+/// Compiles a program and runs it with --no-kernel and --report; its output, and why the report says that each process slipped past.
+fn slips(name: &str, source: &str, arguments: &[&str]) -> (Output, Vec<String>) {
+    let dir = Path::new(env!("CARGO_TARGET_TMPDIR"));
+    let [program, text, file] = ["", ".c", ".json"].map(|end| dir.join(format!("{name}-{}{end}", std::process::id())));
+    std::fs::write(&text, source).unwrap();
+    let compiler = std::env::var("CC").unwrap_or_else(|_| "cc".into());
+    assert!(Command::new(compiler).args(["-w", "-o"]).args([&program, &text]).arg("-ldl").status().unwrap().success());
+    let option = format!("--report={}", file.display());
+    let output = Namespace::new().output(&[&["run", "--no-kernel", &option, "--", program.to_str().unwrap()], arguments].concat());
+    let report: Value = serde_json::from_str(&std::fs::read_to_string(&file).expect("the report")).expect("JSON");
+    for path in [program, text, file] {
+        std::fs::remove_file(path).unwrap();
+    }
+    let whys = report["kernel"].as_object().unwrap().values().map(|slipped| slipped["why"].as_str().unwrap().to_owned()).collect();
+    (output, whys)
+}
+
+#[test]
+fn who_asks_the_c_library_by_its_name_is_reported() {
+    // RTLD_DEFAULT finds Manyway's functions, the C library's own handle the C library's.
+    let source = "
+        #define _GNU_SOURCE
+        #include <dlfcn.h>
+        #include <errno.h>
+        #include <stdio.h>
+        int main(void) {
+            int (*any)(int, int, int) = dlsym(RTLD_DEFAULT, \"semget\"), (*its)(int, int, int) = dlsym(dlopen(\"libc.so.6\", RTLD_NOW), \"semget\");
+            int first = any(77, 1, 01600), second = its(77, 1, 0);
+            printf(\"%d %d\\n\", first > 0, second < 0 && errno == ENOSYS);
+        }";
+    let (output, whys) = slips("by-handle", source, &[]);
+    assert_eq!(stdout(&output), "1 1\n", "{}", stderr(&output));
+    assert_eq!(whys.len(), 1, "{whys:?}");
+    assert!(whys[0].contains("asked the C library's own handle"), "{whys:?}");
+}
+
+#[test]
+fn what_a_program_without_environment_starts_by_system_is_reported() {
+    let source = "
+        #include <stdlib.h>
+        #include <stdio.h>
+        int main(int argc, char **argv) {
+            char command[4096];
+            snprintf(command, sizeof command, \"%s get 77 1 >/dev/null 2>&1\", argv[1]);
+            clearenv();
+            system(command);
+            pclose(popen(command, \"r\"));
+        }";
+    let (_, whys) = slips("clears", source, &[semtool().to_str().unwrap()]);
+    assert_eq!(whys.len(), 2, "{whys:?}");
+    assert!(whys.iter().all(|why| why.contains("started without LD_PRELOAD")), "{whys:?}");
+}
+
 #[test]
 fn the_report_for_people() {
     let output = script(&["--report"], "exit 3");

@@ -65,3 +65,12 @@ fn plug_ins_with_their_own_scope_use_the_same_semaphores() {
     assert!(kernel.starts_with("the same set: 1\n"), "{kernel}");
     assert_eq!(run(On::Manyway, &program, &[plugin]), kernel);
 }
+
+/// It has nothing of its own to keep an adjustment in, and must not write into its parent's. It may look (GETVAL).
+#[test]
+fn a_child_of_vfork_is_told_that_it_has_no_semaphores() {
+    let dir = Scratch::new();
+    let program = compile(CC, &dir, "vfork_child", &[]);
+    assert_eq!(run(On::Kernel, &program, &[]), "0\n0\n0\nENOENT\n0\n0 1 0\n");
+    assert_eq!(run(On::Manyway, &program, &[]), "ENOSYS\nENOSYS\n0\nENOSYS\nENOSYS\n0 1 0\n");
+}

@@ -14,7 +14,8 @@
 //! - A handler that was set by a system call of the program's own, not by a function of the C library, runs at once, also in a
 //!   locked section: it must not use semaphores nor jump out. The same holds for an object opened with RTLD_DEEPBIND that sets
 //!   handlers and uses no semaphores (for one that does, see `dlopen`).
-//! - A child of vfork gets ENOSYS from semaphore calls: it has nothing of its own to keep an adjustment in.
+//! - A child of vfork gets ENOSYS from semaphore calls, except those of semctl that only look: it has nothing of its own to keep an
+//!   adjustment in.
 //! - system(3), pclose(3) and their kind wait inside the C library, unseen: the undo of such a child is done when somebody next
 //!   looks at what it held (each call that would block or fail does) instead of before they return.
 //! - A program that clears its own environment and then calls system(3) or popen(3) starts a child on the kernel's semaphores.

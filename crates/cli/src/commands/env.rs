@@ -6,11 +6,11 @@ use std::path::Path;
 
 use serde::Serialize;
 
-use super::run::{PRELOAD_VARIABLE, open};
+use super::run::open;
 use crate::args::{Env, EnvFormat};
 use crate::dirs;
 use crate::exit::{Failure, Result};
-use crate::library;
+use crate::library::{self, PRELOAD_VARIABLE};
 use crate::namespace::{DIR_VARIABLE, Intent, OWNER_VARIABLE, Place};
 use crate::output::print;
 

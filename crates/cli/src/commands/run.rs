@@ -14,6 +14,7 @@ use rustix::process::geteuid;
 use crate::args::Run;
 use crate::exit::{Failure, Result, Status};
 use crate::kernel_calls::{self, Verdict};
+use crate::library::PRELOAD_VARIABLE;
 use crate::namespace::{DIR_VARIABLE, Intent, OWNER_VARIABLE, Place};
 use crate::people::printable;
 use crate::places::Surroundings;
@@ -22,8 +23,6 @@ use crate::users::Gate;
 use crate::watcher::{self, Duty, End};
 use crate::{library, program, supervise};
 
-/// What the loader preloads.
-pub const PRELOAD_VARIABLE: &str = "LD_PRELOAD";
 /// Makes the library tell the listener who uses the namespace.
 const REPORT_VARIABLE: &str = "MANYWAY_REPORT";
 

@@ -3,12 +3,15 @@
 //! The dynamic loader ignores LD_PRELOAD for a static program and for one that gains privileges. Such a program would run on the
 //! kernel's semaphores while its partners are on Manyway's, which breaks mutual exclusion without a word; so it is refused.
 
+pub mod elf;
+pub mod loader;
+
 use std::env;
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::fs::{File, Metadata};
 use std::io::{self, ErrorKind, Read};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{FileExt, MetadataExt};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{Access, StatVfsMountFlags, access, statvfs};
@@ -16,24 +19,36 @@ use rustix::process::{getgid, getuid};
 
 use crate::exit::{Failure, Result, Status};
 
-/// Scripts whose interpreter is a script, and so on: the kernel's limit.
-const MAX_INTERPRETERS: u32 = 5;
+/// Scripts whose interpreter is a script, and so on: the kernel's limit is four of them; as many again by `env`.
+const MAX_FILES: usize = 10;
 
 /// Finds `program` as execvp(3) does and makes sure that it can be preloaded; returns its path.
 pub fn find(program: &OsStr) -> Result<PathBuf> {
-    let path = locate(program, env::var_os("PATH").as_deref())?;
-    check(&path, 0)?;
+    let path = locate(program)?;
+    follow(&path, &mut Vec::new())?;
     Ok(path)
+}
+
+/// The file of `program` and, of a script, its interpreter and so on; the last is what the kernel executes. With it why that cannot be
+/// preloaded, if it cannot.
+pub fn chain(program: &OsStr) -> (Vec<PathBuf>, Result<()>) {
+    let mut files = Vec::new();
+    let outcome = locate(program).and_then(|path| follow(&path, &mut files));
+    (files, outcome)
 }
 
 /// Why no library can be preloaded into the program at `path`, if none can.
 pub fn obstacle(path: &Path) -> Option<String> {
-    let failure = check(path, 0).err()?;
+    let failure = follow(path, &mut Vec::new()).err()?;
     let what = failure.what();
     Some(what.split_once("is refused: ").map_or(what, |(_, why)| why).to_owned())
 }
 
-fn locate(program: &OsStr, search: Option<&OsStr>) -> Result<PathBuf> {
+fn locate(program: &OsStr) -> Result<PathBuf> {
+    locate_in(program, env::var_os("PATH").as_deref())
+}
+
+fn locate_in(program: &OsStr, search: Option<&OsStr>) -> Result<PathBuf> {
     let shown = program.to_string_lossy();
     if program.as_bytes().contains(&b'/') {
         let path = PathBuf::from(program);
@@ -80,9 +95,10 @@ fn refused(path: &Path, why: impl std::fmt::Display) -> Failure {
     Failure::new(format!("{} is refused: {why}", path.display())).status(Status::NotRun)
 }
 
-/// Looks into the file at `path`; of a script, into its interpreter.
-fn check(path: &Path, depth: u32) -> Result<()> {
-    if depth > MAX_INTERPRETERS {
+/// Looks into the file at `path`; of a script, into its interpreter; of one that `env` starts, into what that finds. Notes each file.
+fn follow(path: &Path, files: &mut Vec<PathBuf>) -> Result<()> {
+    files.push(path.to_owned());
+    if files.len() > MAX_FILES {
         return Err(refused(path, "its interpreters are scripts without end"));
     }
     let file = match File::open(path) {
@@ -95,22 +111,60 @@ fn check(path: &Path, depth: u32) -> Result<()> {
     Read::by_ref(&mut (&file).take(512)).read_to_end(&mut start).map_err(|e| not_executable(path, e))?;
     if start.starts_with(b"\x7fELF") {
         check_privileges(path)?;
-        return check_elf(path, &file, &start);
+        return check_elf(path, &file);
     }
     // Without `#!`, execvp(3) has the shell read it.
-    let interpreter = interpreter(&start).unwrap_or(OsStr::new("/bin/sh"));
+    let (interpreter, argument) = interpreter(&start).unwrap_or((OsStr::new("/bin/sh"), OsStr::new("")));
     let interpreter = Path::new(interpreter);
     if !interpreter.exists() {
         return Err(not_executable(path, io::Error::other(format!("its interpreter {} does not exist", interpreter.display()))));
     }
-    check(interpreter, depth + 1)
+    follow(interpreter, files)?;
+    if interpreter.file_name() == Some(OsStr::new("env"))
+        && let Some(name) = started_by_env(argument)
+    {
+        return follow(&locate(name)?, files);
+    }
+    Ok(())
 }
 
-/// The interpreter that the first line of a script names.
-fn interpreter(start: &[u8]) -> Option<&OsStr> {
-    let line = start.strip_prefix(b"#!")?.split(|b| *b == b'\n').next()?.trim_ascii_start();
-    let name = line.split(|b| matches!(b, b' ' | b'\t')).next().filter(|name| !name.is_empty())?;
-    Some(OsStr::from_bytes(name))
+/// The interpreter that the first line of a script names, and the one argument that it is given.
+fn interpreter(start: &[u8]) -> Option<(&OsStr, &OsStr)> {
+    let line = start.strip_prefix(b"#!")?.split(|b| *b == b'\n').next()?.trim_ascii();
+    let end = line.iter().position(|b| matches!(b, b' ' | b'\t')).unwrap_or(line.len());
+    let (name, argument) = line.split_at(end);
+    (!name.is_empty()).then(|| (OsStr::from_bytes(name), OsStr::from_bytes(argument.trim_ascii_start())))
+}
+
+/// The program that env(1) starts, told `argument` in a script's first line; None where it would not start one.
+fn started_by_env(argument: &OsStr) -> Option<&OsStr> {
+    let text = argument.as_bytes();
+    let split = [&b"-S"[..], b"--split-string=", b"--split-string", b"-vS"].iter().find_map(|option| text.strip_prefix(*option));
+    // Without -S all of it is one word.
+    let words = match split {
+        Some(rest) => rest.split(|b| matches!(b, b' ' | b'\t')).filter(|word| !word.is_empty()).collect(),
+        None => vec![text],
+    };
+    program_among(words.into_iter())
+}
+
+/// The program that `file`, if it is env(1), starts with these arguments.
+pub fn target_of_env<'a>(file: &Path, arguments: &'a [OsString]) -> Option<&'a OsStr> {
+    let is_env = file.file_name() == Some(OsStr::new("env"));
+    program_among(arguments.iter().map(|word| word.as_bytes())).filter(|_| is_env)
+}
+
+/// The first word that is neither one of env's options nor a variable.
+fn program_among<'a>(mut words: impl Iterator<Item = &'a [u8]>) -> Option<&'a OsStr> {
+    while let Some(word) = words.next() {
+        match word {
+            // Of these options the next word is the value.
+            b"-u" | b"-C" | b"--unset" | b"--chdir" => drop(words.next()),
+            _ if word.starts_with(b"-") || word.contains(&b'=') => {}
+            _ => return Some(OsStr::from_bytes(word)).filter(|name| !name.is_empty()),
+        }
+    }
+    None
 }
 
 fn check_privileges(path: &Path) -> Result<()> {
@@ -146,41 +200,20 @@ const MACHINE: u16 = libc::EM_X86_64;
 #[cfg(target_arch = "aarch64")]
 const MACHINE: u16 = libc::EM_AARCH64;
 
-/// Size of an ELF64 file header and of a program header.
-const ELF_HEADER: usize = 64;
-const PROGRAM_HEADER: usize = 56;
-
-fn check_elf(path: &Path, file: &File, start: &[u8]) -> Result<()> {
-    let damaged = || not_executable(path, io::Error::other("it is a damaged ELF file"));
-    let (Some(&class), Some(machine)) = (start.get(4), u16_at(start, 18)) else {
-        return Err(damaged());
-    };
-    if class != libc::ELFCLASS64 {
+fn check_elf(path: &Path, file: &File) -> Result<()> {
+    let header = elf::header(file).ok_or_else(|| not_executable(path, io::Error::other("it is a damaged ELF file")))?;
+    if !header.wide {
         return Err(refused(path, "it is a 32-bit program, and the library is a 64-bit one").advise("Use a 64-bit build of the program."));
     }
-    if machine != MACHINE {
-        return Err(refused(path, format!("it is for another machine (ELF number {machine})"))
+    if header.machine != MACHINE {
+        return Err(refused(path, format!("it is for another machine (ELF number {})", header.machine))
             .advise(format!("Use a build of the program for {}.", env::consts::ARCH)));
     }
-    let header = start.get(..ELF_HEADER).ok_or_else(damaged)?;
-    let offset = u64_at(header, 32).ok_or_else(damaged)?;
-    let count = usize::from(u16_at(header, 56).ok_or_else(damaged)?);
-    let mut table = vec![0; count * PROGRAM_HEADER];
-    file.read_exact_at(&mut table, offset).map_err(|_| damaged())?;
-    let dynamic = table.chunks_exact(PROGRAM_HEADER).any(|header| header[..4] == libc::PT_INTERP.to_ne_bytes());
-    if !dynamic {
+    if header.interpreter.is_none() {
         return Err(refused(path, "it is statically linked, so no library can be preloaded into it")
             .advise("Use a dynamically linked build, or the crate `manyway-sem` in its source."));
     }
     Ok(())
-}
-
-fn u16_at(bytes: &[u8], at: usize) -> Option<u16> {
-    Some(u16::from_ne_bytes(bytes.get(at..at + 2)?.try_into().ok()?))
-}
-
-fn u64_at(bytes: &[u8], at: usize) -> Option<u64> {
-    Some(u64::from_ne_bytes(bytes.get(at..at + 8)?.try_into().ok()?))
 }
 
 #[cfg(test)]
@@ -258,6 +291,21 @@ mod tests {
     }
 
     #[test]
+    fn what_env_starts_counts() {
+        let top = TestDir::exec();
+        let program = file(&top, "static", &changed(56, 0), 0o755);
+        let name = program.display();
+        for line in [format!("env {name}"), format!("env -S A=b -u HOME {name} -x"), format!("env -S-i {name}")] {
+            assert_refused(&file(&top, "script", format!("#!/usr/bin/{line}\n").as_bytes(), 0o755), Status::NotRun, "statically linked");
+        }
+        let script = file(&top, "script", b"#!/usr/bin/env no-such-program-anywhere\n", 0o755);
+        assert_refused(&script, Status::NotFound, "on PATH");
+        let script = file(&top, "script", b"#! /usr/bin/env sh \n", 0o755);
+        let (files, outcome) = chain(script.as_os_str());
+        assert_eq!((files.len(), outcome), (3, Ok(())), "{files:?}");
+    }
+
+    #[test]
     fn set_user_id_counts_only_when_the_user_changes() {
         let top = TestDir::exec();
         let path = file(&top, "setuid", &fs::read("/bin/sh").unwrap(), 0o4755);
@@ -274,8 +322,8 @@ mod tests {
         file(&top, "b/tool", b"", 0o755);
         file(&top, "c/tool", b"", 0o755);
         let search = ["a", "b", "c"].map(|dir| top.path().join(dir).display().to_string()).join(":");
-        assert_eq!(locate(OsStr::new("tool"), Some(OsStr::new(&search))).unwrap(), top.path().join("b/tool"));
-        let failure = locate(OsStr::new("tool"), Some(top.path().join("a").as_os_str())).unwrap_err();
+        assert_eq!(locate_in(OsStr::new("tool"), Some(OsStr::new(&search))).unwrap(), top.path().join("b/tool"));
+        let failure = locate_in(OsStr::new("tool"), Some(top.path().join("a").as_os_str())).unwrap_err();
         assert_eq!(failure.code(), Status::NotExecutable);
     }
 }
