@@ -83,6 +83,18 @@ pub trait Backend: Sized {
     fn create(&self, values: &[u16]) -> Result<SetId, Error>;
     /// A set that some thread of some process of this place made.
     fn open(&self, id: SetId) -> Result<Self::Set, Error>;
+    /// The set of a key, made with `sems` semaphores of 0 when there is none. It stays until `remove`.
+    fn keyed(&self, key: i32, sems: u16) -> Result<SetId, Error>;
+    /// Leaves the sets of others behind, where that is possible: from now on this process is alone with its own.
+    fn part(&self) {}
+    /// How many sets there are, by looking at each.
+    fn list(&self) -> Result<usize, Error>;
+    /// What a failed call is told as.
+    fn failed(&self, call: &'static str, errno: Errno) -> Error;
+    /// The first semaphore of a set.
+    fn first(&self, id: SetId) -> Result<<Self::Set as Set>::Sem, Error> {
+        self.open(id)?.sem(0, false).map_err(|errno| self.failed("semop", errno))
+    }
     /// Removes a set; those who sleep in it return.
     fn remove(&self, id: SetId) -> Result<(), Error>;
 }

@@ -6,7 +6,7 @@ use std::str::FromStr;
 
 use serde::{Serialize, Serializer};
 
-use crate::workloads::{footprint, kill, scaling, uncontended, wait_undo};
+use crate::workloads::{footprint, kill, scaling, sets, uncontended, wait_undo};
 use crate::{Env, Error, Report, machine, worker};
 
 /// `bench WORKLOAD …`
@@ -33,6 +33,8 @@ pub enum Workload {
     WaitUndo(wait_undo::Args),
     /// What an empty namespace and a set of one semaphore occupy.
     Footprint(footprint::Args),
+    /// What calls cost with a thousand sets, and with as many as there can be.
+    Sets(sets::Args),
     /// A process of another workload; started by it.
     #[command(hide = true)]
     Worker {
@@ -49,6 +51,7 @@ pub fn run(args: &Args, env: &Env) -> Result<Report, Error> {
         Workload::Kill(args) => kill::run(args, env),
         Workload::WaitUndo(args) => wait_undo::run(args, env),
         Workload::Footprint(args) => footprint::run(args, env),
+        Workload::Sets(args) => sets::run(args, env),
         Workload::Worker { start } => worker::main(start),
     }?;
     if let Some(path) = &args.json {

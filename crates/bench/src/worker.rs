@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use crate::Error;
 use crate::backend::{Backend, Place, Sem, Set, SetId, with_backend};
 use crate::machine;
-use crate::workloads::{kill, uncontended, wait_undo};
+use crate::workloads::{kill, sets, uncontended, wait_undo};
 
 /// How a worker is started; its one argument, as JSON.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -39,6 +39,8 @@ pub enum Command {
     Take(SetId),
     /// Let a child die that holds a unit, and tell whether the next call had its undo.
     Death(SetId),
+    /// Make, find, use, list and remove sets beside others.
+    Census(sets::Census),
 }
 
 /// What a worker answers.
@@ -54,6 +56,8 @@ pub enum Answer {
     Looped(uncontended::Looped),
     /// When it happened, nanoseconds of the monotonic clock.
     At(u64),
+    /// What calls cost.
+    Costs(sets::Costs),
     /// Whether it held.
     Held(bool),
     /// It could not: why.
@@ -123,6 +127,7 @@ fn obey<B: Backend>(start: &Start, backend: &B, command: Command, made: &mut Vec
             Answer::Done
         }
         Command::Take(id) => Answer::At(kill::take(&backend.open(id)?).map_err(failed("semop"))?),
+        Command::Census(role) => Answer::Costs(role.run(backend, made)?),
         Command::Death(id) => Answer::Held(wait_undo::death(start, id, &backend.open(id)?)?),
     })
 }

@@ -3,5 +3,6 @@
 pub mod footprint;
 pub mod kill;
 pub mod scaling;
+pub mod sets;
 pub mod uncontended;
 pub mod wait_undo;

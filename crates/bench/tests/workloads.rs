@@ -65,6 +65,17 @@ fn scaling_compares_two_processes_with_one() {
 }
 
 #[test]
+fn calls_cost_the_same_among_few_sets_and_among_many() {
+    let report = bench("sets --backend kernel,manyway --sets 20000 --sample 400 --sems 4 --rounds 3").unwrap();
+    assert_eq!(rows(&report).len(), 20, "{report}");
+    for case in ["create", "find", "call", "list", "remove"] {
+        let (few, many) = (format!("{case}-few"), format!("{case}-many"));
+        // A cost that grew with the number of sets would be fifty times as much. Caches and a busy machine account for less.
+        assert!(ratio(&report, &many, "manyway", &few) > 0.15, "{report}");
+    }
+}
+
+#[test]
 fn one_cpu_cannot_show_scaling() {
     let error = bench("scaling --backend kernel --pin 0,0").unwrap_err();
     assert_eq!(error.to_string(), "needs 2 CPUs, and --pin or the process's affinity leave 1");

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use manyway_sem::{Engine, OpenOptions};
 use manyway_sync::atomic::{AtomicU32, Ordering};
 
-/// No program here runs longer, unless it hangs.
+/// No program here runs longer, unless it hangs, or `MANYWAY_PATIENCE` (seconds) gives it more work.
 const PATIENCE: Duration = Duration::from_secs(180);
 
 /// The preloaded library, built as it is shipped.
@@ -117,11 +117,13 @@ pub fn run_command(command: &mut Command) -> String {
     let mut child =
         command.stdin(Stdio::null()).stdout(output.try_clone().expect("a descriptor")).stderr(output).spawn().expect("the program starts");
     let start = Instant::now();
+    let seconds = std::env::var("MANYWAY_PATIENCE").ok().and_then(|s| s.parse().ok());
+    let patience = seconds.map_or(PATIENCE, Duration::from_secs);
     let status = loop {
         if let Some(status) = child.try_wait().expect("a child can be waited for") {
             break status;
         }
-        if start.elapsed() > PATIENCE {
+        if start.elapsed() > patience {
             // It may have ended meanwhile.
             let _ = child.kill();
         }

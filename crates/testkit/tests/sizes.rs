@@ -136,22 +136,25 @@ fn a_thousand_sleepers(w: &World) {
     returned(0);
 }
 
+/// As many sets as there can be, with a million semaphores.
 fn all_ids(w: &World) {
+    const N: i32 = 32;
     let a = w.worker("A");
-    let (ids, errno) = many(&a, 1, 40_000);
+    let (ids, errno) = many(&a, N, 40_000);
     assert_eq!((ids.len(), errno), (32_000, libc::ENOSPC), "SEMMNI sets");
+    assert_eq!((a.info(true).1.sets, a.info(true).1.sems), (32_000, 1_024_000));
     let mut different = ids.clone();
     different.sort_unstable();
     different.dedup();
     assert_eq!(different.len(), ids.len(), "no id twice");
     assert_eq!(a.info(true).0, 31_999, "the highest index");
     for id in [ids[0], ids[17_000], ids[31_999]] {
-        assert_eq!(a.remove(Set { id, n: 1 }), Ok(0));
-        let (again, errno) = many(&a, 1, 2);
+        assert_eq!(a.remove(Set { id, n: N as usize }), Ok(0));
+        let (again, errno) = many(&a, N, 2);
         assert_eq!((again.len(), errno), (1, libc::ENOSPC), "room for one");
         assert_ne!(again[0], id);
-        assert_eq!(a.op(Set { id: again[0], n: 1 }, &[inc(0, 1)]), Ok(0));
-        assert_eq!(a.op(Set { id, n: 1 }, &[inc(0, 1)]), Err(manyway_sem::Errno::EINVAL));
+        assert_eq!(a.op(Set { id: again[0], n: N as usize }, &[inc(31, 1)]), Ok(0));
+        assert_eq!(a.op(Set { id, n: N as usize }, &[inc(31, 1)]), Err(manyway_sem::Errno::EINVAL));
     }
 }
 

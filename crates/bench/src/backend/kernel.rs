@@ -54,11 +54,37 @@ impl Backend for Kernel {
         let result = unsafe { libc::semctl(id.0, 0, libc::IPC_RMID) };
         self.checked("semctl(IPC_RMID)", result).map(drop)
     }
+
+    fn keyed(&self, key: i32, sems: u16) -> Result<SetId, Error> {
+        // SAFETY: takes no pointers.
+        let id = unsafe { libc::semget(key, sems.into(), libc::IPC_CREAT | 0o600) };
+        self.checked("semget", id).map(SetId)
+    }
+
+    fn part(&self) {
+        if self.kind == Kind::Kernel {
+            // SAFETY: concerns this process alone. Without the right to it, the kernel's only sets are shared as ever.
+            let _ = unsafe { libc::unshare(libc::CLONE_NEWIPC) };
+        }
+    }
+
+    fn list(&self) -> Result<usize, Error> {
+        let mut room = [0u64; 16];
+        // SAFETY: SEM_INFO fills a `struct seminfo`, which is shorter than the room.
+        let highest = self.checked("semctl(SEM_INFO)", unsafe { libc::semctl(0, 0, libc::SEM_INFO, room.as_mut_ptr()) })?;
+        // SAFETY: SEM_STAT_ANY fills a `struct semid_ds`, likewise.
+        let stat = |index| unsafe { libc::semctl(index, 0, libc::SEM_STAT_ANY, room.as_mut_ptr()) };
+        Ok((0..=highest).map(stat).filter(|&id| id >= 0).count())
+    }
+
+    fn failed(&self, call: &'static str, errno: Errno) -> Error {
+        Error::Call { backend: self.kind, call, errno }
+    }
 }
 
 impl Kernel {
     fn checked(&self, call: &'static str, result: libc::c_int) -> Result<libc::c_int, Error> {
-        checked(result).map_err(|errno| Error::Call { backend: self.kind, call, errno })
+        checked(result).map_err(|errno| self.failed(call, errno))
     }
 }
 

@@ -1,6 +1,6 @@
 //! Manyway through its crate, as a Rust program uses it.
 
-use manyway_sem::{Errno, Error as SemError, Fairness, Namespace, Op, Prepared, Semaphore};
+use manyway_sem::{Errno, Error as SemError, Fairness, Key, Namespace, Op, Prepared, Semaphore};
 
 use super::{Backend, Both, Kind, Place, Sem, Set, SetId};
 use crate::Error;
@@ -19,22 +19,34 @@ impl Backend for Manyway {
     }
 
     fn create(&self, values: &[u16]) -> Result<SetId, Error> {
-        self.namespace.private_set(values).map(|set| SetId(set.id())).map_err(self.failed("Namespace::private_set"))
+        self.namespace.private_set(values).map(|set| SetId(set.id())).map_err(self.told("Namespace::private_set"))
     }
 
     fn open(&self, id: SetId) -> Result<manyway_sem::Set, Error> {
-        self.namespace.set_by_id(id.0).map_err(self.failed("Namespace::set_by_id"))
+        self.namespace.set_by_id(id.0).map_err(self.told("Namespace::set_by_id"))
     }
 
     fn remove(&self, id: SetId) -> Result<(), Error> {
-        self.open(id)?.remove().map_err(self.failed("Set::remove"))
+        self.open(id)?.remove().map_err(self.told("Set::remove"))
+    }
+
+    fn keyed(&self, key: i32, sems: u16) -> Result<SetId, Error> {
+        let found = self.namespace.set(Key::new(key)).create(&vec![0; sems.into()]);
+        found.map(|set| SetId(set.id())).map_err(self.told("SetOptions::create"))
+    }
+
+    fn list(&self) -> Result<usize, Error> {
+        Ok(self.namespace.sets().len())
+    }
+
+    fn failed(&self, call: &'static str, errno: Errno) -> Error {
+        Error::Call { backend: self.kind, call, errno }
     }
 }
 
 impl Manyway {
-    fn failed(&self, call: &'static str) -> impl FnOnce(SemError) -> Error {
-        let backend = self.kind;
-        move |error| Error::Call { backend, call, errno: error.errno() }
+    fn told(&self, call: &'static str) -> impl FnOnce(SemError) -> Error {
+        move |error| self.failed(call, error.errno())
     }
 }
 

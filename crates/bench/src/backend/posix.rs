@@ -65,6 +65,18 @@ impl Backend for Posix {
         PosixSet::map(&file.map_err(Error::io(format!("cannot open {}", path.display())))?)
     }
 
+    fn keyed(&self, _: i32, _: u16) -> Result<SetId, Error> {
+        Err(Error::Unsupported { backend: Kind::Posix, what: "keys" })
+    }
+
+    fn list(&self) -> Result<usize, Error> {
+        Err(Error::Unsupported { backend: Kind::Posix, what: "lists of sets" })
+    }
+
+    fn failed(&self, call: &'static str, errno: Errno) -> Error {
+        Error::Call { backend: Kind::Posix, call, errno }
+    }
+
     fn remove(&self, id: SetId) -> Result<(), Error> {
         let path = self.path(id);
         std::fs::remove_file(&path).map_err(Error::io(format!("cannot remove {}", path.display())))

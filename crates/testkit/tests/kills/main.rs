@@ -4,7 +4,7 @@
 //! Ways to die: SIGKILL; execve by another thread, into programs with and without the library; the kernel's out-of-memory killer; the same with
 //! the robust list taken away first. Callers: the crate, and C's functions with the library preloaded.
 //!
-//! `MANYWAY_KILLS=all` takes every instruction.
+//! `MANYWAY_KILLS=N` lets N processes die at instructions all over each call, with each way to die and caller; `all` one at every instruction.
 
 #[cfg(target_arch = "x86_64")]
 mod cases;
@@ -29,8 +29,16 @@ fn main() {
     println!("test kills ... ignored: single steps are taken on x86-64 only");
 }
 
-/// True when cost does not matter.
+/// How many deaths in each call, if nothing else is asked for.
 #[cfg(target_arch = "x86_64")]
-fn everything() -> bool {
-    std::env::var("MANYWAY_KILLS").is_ok_and(|v| v == "all")
+const FEW: usize = 4;
+
+/// How many deaths in each call; more than it has instructions: all of them.
+#[cfg(target_arch = "x86_64")]
+fn deaths() -> usize {
+    match std::env::var("MANYWAY_KILLS") {
+        Ok(all) if all == "all" => usize::MAX,
+        Ok(n) => n.parse().ok().filter(|&n| n > 0).expect("MANYWAY_KILLS is a number or all"),
+        Err(_) => FEW,
+    }
 }

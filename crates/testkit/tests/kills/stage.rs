@@ -13,7 +13,7 @@ use manyway_testkit::step::{At, Stepped};
 
 use crate::cases::{ALL, Case};
 use crate::death::{self, Death, Means};
-use crate::everything;
+use crate::deaths;
 use crate::live::{HANG, KEY, Living, SEMS, Sems, nap};
 
 /// What a stage counted.
@@ -27,8 +27,6 @@ pub struct Tally {
     pub sleeper: Duration,
 }
 
-/// So many deaths of each kind, if not everything is asked for.
-const FEW: usize = 4;
 /// After a call that was cut the contender has so long to come to the lock that the victim may hold.
 const TO_THE_LOCK: u64 = 150;
 
@@ -70,12 +68,13 @@ impl Stage {
         let living = Living::start(self.sems, id, case.contest, case.sleep);
         // Alone, to see how long it is; then everywhere, without a watcher and with one.
         let length = self.round(case, &living, usize::MAX, tally)?;
-        let step = if everything() { 1 } else { (length / FEW).max(1) };
+        let step = (length / deaths()).max(1);
         for watched in [false, true] {
             let watcher = if watched { Some(self.start_watcher()?) } else { None };
-            let offset = usize::from(watched) * step.div_ceil(2) + usize::from(everything()) * usize::from(watched);
+            // Where every instruction has its death, one half of them has a watcher, the other none.
+            let (offset, step) = (usize::from(watched) * step.div_ceil(2), step.max(1 + usize::from(step == 1)));
             // A call that meets others is longer than one that is alone.
-            for k in (offset..length + length / 8 + 1).step_by(step.max(1 + usize::from(everything()))) {
+            for k in (offset..length + length / 8 + 1).step_by(step) {
                 self.round(case, &living, k, tally).map_err(|e| {
                     format!("after {k} of about {length} instructions, {} watcher: {e}", if watched { "with a" } else { "without" })
                 })?;

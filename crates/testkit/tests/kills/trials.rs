@@ -10,9 +10,9 @@ use manyway_testkit::{manyway_command, preload_library};
 
 use crate::cgroup::Cgroup;
 use crate::death::{Death, IMAGE, image};
-use crate::everything;
 use crate::live::{Sems, Via};
 use crate::stage::{Stage, Tally};
+use crate::{FEW, deaths};
 
 /// The first argument of this program when it is a stage.
 const STAGE: &str = "stage-of-kills";
@@ -32,7 +32,7 @@ pub fn main() {
     let all = [Via::Crate, Via::Library].into_iter().flat_map(|via| Death::ALL.map(|death| (via, death)));
     // To a program that is linked statically an environment says as little as an empty one to another: one of them each.
     let alike = |(via, death)| matches!((via, death), (Via::Crate, Death::ExecEmptied) | (Via::Library, Death::ExecStatic));
-    let trials = all.filter(|&pair| everything() || !alike(pair)).map(|(via, death)| trial(via, death));
+    let trials = all.filter(|&pair| deaths() > FEW || !alike(pair)).map(|(via, death)| trial(via, death));
     let conclusion = libtest_mimic::run(&args, trials.collect());
     let total = TOTAL.lock().expect("no panic while held");
     let sum = |f: fn(&Tally) -> usize| total.iter().map(f).sum::<usize>();
