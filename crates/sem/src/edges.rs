@@ -337,8 +337,7 @@ pub fn ring(doorbell: &AtomicU32, watcher: &AtomicU32) -> bool {
 /// the releaser stores the value, then looks who has parked. One of the two sees the other.
 pub fn fits(cell: &Cell, op: i16) -> bool {
     fence(SeqCst);
-    let w = cell.word.load(Relaxed);
-    w & word::COMPLEX == 0 && word::value(w) + op as i32 >= 0
+    word::value(cell.word.load(Relaxed)) + op as i32 >= 0
 }
 /// Lets a sleeper of a barging namespace try for itself, behind the value that was stored. BARGE-NUDGE. True: it had parked and must be woken.
 pub fn nudge(sleeper: &ThreadCtl) -> bool {

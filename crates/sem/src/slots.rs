@@ -106,7 +106,8 @@ impl Engine {
             SlotState::Live => Identity { inode: p.inode.load(Relaxed), start: p.start.load(Relaxed) },
             _ => Identity::default(),
         };
-        identity.is_gone(w.by()) && p.word.load(Acquire) == w.0
+        // The same process still: one that somebody has begun to recover meanwhile is gone all the same, and what it held may still be missing.
+        identity.is_gone(w.by()) && ProcWord(p.word.load(Acquire)).with_recoverer(None) == w.with_recoverer(None)
     }
 
     /// False when a thread of the process is known to live, by two loads; true: ask [`Engine::process_gone`].

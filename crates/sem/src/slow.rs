@@ -268,14 +268,29 @@ impl Engine {
             return self.leave(t);
         }
         me.ctl.begin(Kind::Cell, set, op.num);
-        if let Ok(CellLock::Got(_)) = self.lock_cell(t, me.slot, set, op.num, cell, Wait::Brief) {
-            if node::is_queued(me.ctl, seq) && self.evaluate(set, me.proc, [op].into_iter()) == Verdict::Proceeds {
-                let fin = self.final_of(set, me.proc, me.pid, op);
-                self.do_one(me.ctl, set, op.num, fin, me.proc, Some((me.slot, seq)), &mut wakes);
+        match self.lock_cell(t, me.slot, set, op.num, cell, Wait::Brief) {
+            Ok(CellLock::Got(_)) => {
+                if node::is_queued(me.ctl, seq) && self.evaluate(set, me.proc, [op].into_iter()) == Verdict::Proceeds {
+                    let fin = self.final_of(set, me.proc, me.pid, op);
+                    self.do_one(me.ctl, set, op.num, fin, me.proc, Some((me.slot, seq)), &mut wakes);
+                }
+                // Whoever comes next may fit what is left.
+                self.scan_cell(me.slot, me.ctl, set, op.num, cell, true, &mut wakes);
+                self.unlock_cell(set, cell);
             }
-            // Whoever comes next may fit what is left.
-            self.scan_cell(me.slot, me.ctl, set, op.num, cell, true, &mut wakes);
-            self.unlock_cell(set, cell);
+            // A call of several operations that names the cell has come to sleep meanwhile, and nobody has looked at the set's queue since the
+            // unit came. There nobody is nudged: those who can go on are completed, in order of arrival.
+            Ok(CellLock::Complex) => {
+                me.ctl.begin(Kind::Set, set, 0);
+                if self.lock_set(t, me.slot, set, Wait::Brief).is_ok() {
+                    if self.lock_cells(t, me.slot, set, [op.num].into_iter(), Wait::Brief).is_ok() {
+                        self.scan_set(me.slot, me.ctl, set, [(op.num, true)].into_iter(), &mut wakes);
+                    }
+                    self.unlock_cells(me.slot, set, [op.num].into_iter());
+                    self.unlock_set(set);
+                }
+            }
+            _ => {}
         }
         wakes.wake();
         self.leave(t);

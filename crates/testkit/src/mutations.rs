@@ -27,6 +27,17 @@ pub enum Instrument {
     Test,
 }
 
+impl Instrument {
+    /// As `mutations.txt` has it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Instrument::Loom => "loom",
+            Instrument::Shuttle => "shuttle",
+            Instrument::Test => "test",
+        }
+    }
+}
+
 /// One change, or several that go together.
 #[derive(Clone, Debug)]
 pub struct Mutation {
@@ -98,12 +109,7 @@ fn parse(block: &str) -> Option<Mutation> {
     }
     let by = by?;
     let [instrument, program, test] = by.split(' ').collect::<Vec<_>>()[..] else { return None };
-    let by = match instrument {
-        "loom" => Instrument::Loom,
-        "shuttle" => Instrument::Shuttle,
-        "test" => Instrument::Test,
-        _ => return None,
-    };
+    let by = [Instrument::Loom, Instrument::Shuttle, Instrument::Test].into_iter().find(|i| i.name() == instrument)?;
     let is = is.unwrap_or_else(|| name.replace('_', " "));
     (!hunks.is_empty() && hunks.iter().all(|h| !h.from.is_empty() && !h.to.is_empty())).then_some(Mutation {
         name,

@@ -10,6 +10,7 @@ use crate::stage::*;
 const SLEEPERS: u32 = 100;
 const GIVERS: u32 = 200;
 const NEWCOMERS: u32 = 300;
+const COMPLEX: u32 = 400;
 
 pub fn run() {
     let n = 1 + draw(3) as u32;
@@ -57,6 +58,15 @@ pub fn run() {
         threads.push(sim::spawn(NEWCOMERS + i, move || {
             let p = place.process();
             let _ = p.engine.semop(&p.t, id, &[op(0, -1, IPC_NOWAIT)], None);
+        }));
+    }
+    if once_in(2) {
+        // A call of several operations makes the cell the set lock's, whoever has been nudged by then.
+        sim::new_process(COMPLEX);
+        let place = stage.place();
+        threads.push(sim::spawn(COMPLEX, move || {
+            let p = place.process();
+            let _ = p.engine.semop(&p.t, id, &[op(1, -1000, 0), op(0, -1, 0)], None);
         }));
     }
     if once_in(2) {

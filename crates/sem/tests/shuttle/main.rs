@@ -10,7 +10,11 @@ mod barging;
 #[cfg(shuttle)]
 mod comings;
 #[cfg(shuttle)]
+mod heirs;
+#[cfg(shuttle)]
 mod ledger;
+#[cfg(shuttle)]
+mod nested;
 #[cfg(shuttle)]
 mod queue;
 #[cfg(shuttle)]

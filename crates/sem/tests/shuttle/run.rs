@@ -16,12 +16,14 @@ struct Family {
 }
 
 const FAMILIES: &[Family] = &[
-    Family { name: "ledger", run: crate::ledger::run, share: 35 },
-    Family { name: "values", run: crate::values::run, share: 20 },
+    Family { name: "ledger", run: crate::ledger::run, share: 30 },
+    Family { name: "values", run: crate::values::run, share: 15 },
     Family { name: "removal", run: crate::removal::run, share: 15 },
     Family { name: "queue", run: crate::queue::run, share: 10 },
     Family { name: "barging", run: crate::barging::run, share: 5 },
-    Family { name: "comings", run: crate::comings::run, share: 15 },
+    Family { name: "comings", run: crate::comings::run, share: 10 },
+    Family { name: "heirs", run: crate::heirs::run, share: 15 },
+    Family { name: "nested", run: crate::nested::run, share: 10 },
 ];
 
 /// Schedules in an ordinary run.

@@ -162,6 +162,8 @@ impl Stage {
         assert!(self.values() == values || self.rules.no_marks, "an undo was missing: {values:?}, then {:?}", self.values());
         let values = self.values();
         let (adjustments, sleepers) = (self.adjustments(), self.sleepers());
+        // Nobody here writes what the engine does not: what it takes for damage, and mends, it has done itself.
+        assert_eq!(self.engine.damage(), None, "damage");
         sim::quietly(|| {
             let header = self.arena.header();
             assert_eq!(header.registry.load(Relaxed), 0, "the registry is locked");
@@ -196,6 +198,7 @@ impl Stage {
                 .map(|i| live(self.arena.at::<AtomicU64>(THREAD_WORDS_AT + i * 8).expect("a slot"), |w| ThreadWord(w).state()))
                 .sum();
             assert_eq!((procs, threads), (1, 1), "slots of processes and threads in use");
+            assert_eq!(self.engine.damage(), None, "damage");
             assert_eq!(header.registry.load(Relaxed), 0, "the registry is locked");
         });
     }

@@ -21,7 +21,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::sys::wait::{WaitPidFlag, waitpid};
 use nix::unistd::{ForkResult, Pid, fork};
 
-use crate::robust;
+use crate::{clock, robust};
 
 /// An operation.
 pub const fn op(num: u16, op: i16, flags: i32) -> SemBuf {
@@ -262,6 +262,7 @@ impl Stage {
         }
         kill(pid, Signal::SIGSTOP).expect("it is ours");
         waitpid(pid, Some(WaitPidFlag::WUNTRACED)).expect("it is ours");
+        clock::pass(100_000);
         pid
     }
     /// One sleeper.

@@ -9,7 +9,7 @@ use crate::stage::{NEIGHBOUR_KEY, Stage, op};
 
 pub fn all() -> Vec<Case> {
     let plain = [setval(), setall(), reading()].into_iter().flatten().map(Plain::case);
-    plain.chain(creation()).chain(removal()).chain(access()).collect()
+    plain.chain(of_what_is_held()).chain(creation()).chain(removal()).chain(access()).collect()
 }
 
 fn control(
@@ -56,6 +56,31 @@ fn setall() -> Vec<Plain> {
         control("SETALL", "complex", SETALL, (&[0, 0, 1], &[HOLD_BOTH, TAKE, TAKE_BOTH]), up, (&[0, 0, 1], 3), (&[0, 2, 4], 1)),
         control("SETALL", "complex, zero", SETALL, (&[1, 1, 1], &[ZERO_BOTH, ZERO]), down, (&[1, 1, 1], 2), (&[0, 0, 4], 0)),
     ]
+}
+
+/// Somebody who lives holds a unit, which it holds no more behind the call: its adjustment goes with the value.
+fn of_what_is_held() -> Vec<Case> {
+    let setval: fn(&Stage) = |s| {
+        let _ = s.victim.engine.setval(s.victim.t, s.id.get(), 0, 5);
+    };
+    let setall: fn(&Stage) = |s| {
+        let _ = s.victim.engine.setall(s.victim.t, s.id.get(), &[5, 6]);
+    };
+    let case = |name, entry, call, all: &'static [u16]| {
+        let case = control(name, "none, a unit held", entry, (&[2, 2], &[]), call, (&[1, 2], 0), (all, 0)).case();
+        let case = case.and(|s| s.checker.op(s.id.get(), HOLD));
+        case.expects(move |s, before, behind| {
+            for (meaning, values, held) in [(before, &[1, 2][..], 1), (behind, all, 0)] {
+                outcome(s, meaning, (values, 0))?;
+                let is = meaning.sets[&s.id.get()].adjustments.len();
+                if is != held {
+                    return Err(format!("{is} adjustments, should be {held}"));
+                }
+            }
+            Ok(())
+        })
+    };
+    vec![case("SETVAL", &["setval"], setval, &[5, 2]), case("SETALL", &["setall"], setall, &[5, 6])]
 }
 
 /// Commands that change nothing: on cells that a complex sleeper names they lock the set.

@@ -15,7 +15,17 @@ const SEMOP: &[&str] = &["semop", "try_one"];
 
 pub fn all() -> Vec<Case> {
     let all = [take(), give(), several(), refused()].into_iter().flatten().map(Plain::case);
-    all.chain([to_the_dead(), barging()]).collect()
+    all.chain([to_the_dead(), barging(), in_order_of_arrival()]).collect()
+}
+
+/// A sleeper came before others that name other semaphores; then a call that names its own and theirs makes it a sleeper of the whole set: in front
+/// of them. (What is cut leaves the queues alone: they are as they were linked.)
+fn in_order_of_arrival() -> Case {
+    const TAKE_THIRD_AND_SECOND: &[SemBuf] = &[op(2, -1, 0), op(1, -1, 0)];
+    const GIVE_LAST: &[SemBuf] = &[op(3, 1, 0)];
+    const ASLEEP: &[&[SemBuf]] = &[TAKE, TAKE_THIRD_AND_SECOND, TAKE_BOTH];
+    let call: Calls = (settle_none, |s| victim(s, GIVE_LAST));
+    semop("give, another one", "order of arrival", (&[0, 0, 0, 1], ASLEEP), call, (&[0, 0, 0, 1], 3), (&[0, 0, 0, 2], 3)).case()
 }
 
 /// The first in the queue is dead: no unit goes to it.
