@@ -57,7 +57,9 @@ pub enum Error {
         what: &'static str,
     },
     /// The library to preload is not there.
-    #[error("no library to preload: build it with `cargo build --release -p manyway-preload`, or choose others with --backend")]
+    #[error(
+        "no library to preload: build it with `cargo rustc --release -p manyway-preload --crate-type cdylib`, or choose others with --backend"
+    )]
     NoLibrary,
     /// The library was named but the loader did not use it.
     #[error("{}: was not loaded into the worker, which still uses the kernel's semaphores; see what `LD_DEBUG=libs` says", .0.display())]

@@ -40,6 +40,7 @@ pub enum Command {
     Ns(Ns),
     Env(Env),
     Bench(Bench),
+    Devel(Devel),
     Completions(Completions),
     Man(Man),
 }
@@ -321,6 +322,23 @@ Examples:
 pub struct Bench {
     #[command(flatten)]
     pub args: manyway_bench::cli::Args,
+}
+
+/// Install the header, the library and the pkg-config file for C programs that are linked with Manyway
+///
+/// Prints the directory of the pkg-config file. DESTDIR is put in front of the paths that are written, not of those in the file.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  manyway devel /usr/local && ldconfig
+  cc program.c $(PKG_CONFIG_PATH=$(manyway devel ~/.local) pkg-config --cflags --libs manyway)")]
+pub struct Devel {
+    /// Below which `include` and `lib` are, or are made
+    #[arg(value_name = "PREFIX")]
+    pub prefix: PathBuf,
+    /// The library's directory, from PREFIX on
+    #[arg(long, value_name = "DIR", default_value = "lib")]
+    pub libdir: PathBuf,
 }
 
 /// Print a script that completes `manyway` in a shell

@@ -2,6 +2,7 @@
 
 mod bench;
 mod completions;
+mod devel;
 mod doctor;
 mod env;
 mod ls;
@@ -26,6 +27,7 @@ pub fn dispatch(command: &Command) -> Result<()> {
         Command::Env(args) => env::run(args),
         Command::Bench(args) => bench::run(args),
         Command::Completions(args) => completions::run(args),
+        Command::Devel(args) => devel::run(args),
         Command::Man(args) => man::run(args),
     }
 }

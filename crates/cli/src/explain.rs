@@ -2,14 +2,19 @@
 
 use std::path::Path;
 
-use manyway_sem::{Errno, Fairness, Limits, OpenError, Share};
+use manyway_sem::{Errno, Fairness, LAYOUT, Limits, OpenError, Share};
 
 use crate::exit::Failure;
+use crate::layouts;
 use crate::people::{self, Names};
 
 /// A namespace in `dir` could not be opened.
 pub fn open_error(dir: &Path, error: &OpenError) -> Failure {
     let place = dir.display();
+    if let (OpenError::Os(_, Errno::ENOENT), Some(other)) = (error, layouts::beside(dir).first()) {
+        return Failure::new(format!("there is no namespace of this version in {place}: {other}"))
+            .advise("Use the version that made it, or `manyway run`, which makes one of this version beside it.");
+    }
     let (what, advice) = match *error {
         OpenError::Os(_, Errno::ENOENT) => {
             (format!("there is no namespace in {place}"), "The first `manyway run` makes it; choose another with --dir or --ns.")
@@ -47,7 +52,7 @@ pub fn open_error(dir: &Path, error: &OpenError) -> Failure {
             "Directory and arena must have one owner, and be writable by nobody who is not meant to: 0700 and 0600, or as --share makes them.",
         ),
         OpenError::NotAnArena(why) => (
-            format!("{place}/arena-v1 is not a Manyway arena: {why}"),
+            format!("{place}/arena-v{LAYOUT} is not a Manyway arena: {why}"),
             "If no program uses it, remove the file; otherwise choose another namespace with --dir or --ns.",
         ),
         OpenError::OtherLayout(layout) => (

@@ -11,6 +11,7 @@
 //! | [`kernel_calls`], [`supervise`], [`report`] | who slips past to the kernel's semaphores: refused, or told of at the end |
 //! | [`watcher`], [`users`] | the process that finds deaths at once; who still uses a namespace |
 //! | [`survey`], [`waitfor`] | what sets, holders and sleepers there are; wait-for cycles |
+//! | [`layouts`] | other versions' arenas in the same directory |
 //! | [`output`] | tables and JSON |
 //! | [`portrait`] | a namespace as a whole |
 //! | [`people`] | names of processes and users |
@@ -23,6 +24,7 @@ mod dirs;
 mod exit;
 mod explain;
 mod kernel_calls;
+mod layouts;
 mod library;
 mod namespace;
 mod output;

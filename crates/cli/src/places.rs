@@ -12,6 +12,7 @@ use rustix::process::geteuid;
 
 use crate::dirs::{self, Unfit};
 use crate::exit::{Failure, Result};
+use crate::layouts;
 use crate::namespace::{Choice, DIR_VARIABLE, Intent, OWNER_VARIABLE, Place};
 use crate::people::{self, is_alive};
 
@@ -173,7 +174,7 @@ impl Surroundings {
             for entry in fs::read_dir(base).into_iter().flatten().flatten() {
                 let dir = entry.path();
                 let name = entry.file_name().to_string_lossy().into_owned();
-                if name != "lib" && dir.join("arena-v1").symlink_metadata().is_ok() {
+                if name != "lib" && !layouts::arenas(&dir).is_empty() {
                     let name = owner.map_or(name.clone(), |(owner, _)| format!("{owner}/{name}"));
                     list.push((name, Place { dir, owner: owner.map(|(_, uid)| uid) }));
                 }

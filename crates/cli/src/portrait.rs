@@ -7,6 +7,7 @@ use manyway_sem::{Engine, OpenOptions};
 use serde::Serialize;
 
 use crate::explain;
+use crate::layouts;
 use crate::namespace::Place;
 use crate::people::{Names, Process, is_alive};
 
@@ -60,7 +61,7 @@ impl Portrait {
             dir: place.dir.clone(),
             owner: Names::new().user(uid),
             uid,
-            bytes: place.dir.join("arena-v1").symlink_metadata().map_or(0, |meta| meta.blocks() * 512),
+            bytes: layouts::arenas(&place.dir).iter().filter_map(|(_, file)| Some(file.symlink_metadata().ok()?.blocks() * 512)).sum(),
             inside: opened.ok().map(|engine| Inside::of(&engine)),
             error,
         }

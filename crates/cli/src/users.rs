@@ -69,10 +69,14 @@ impl Gate {
 /// New processes have higher numbers than their parents, and /proc lists them in this order, so a child born during the search is
 /// found even if its parent has ended before it was reached.
 pub fn find(dir: &Path) -> Vec<u32> {
-    let Ok(entries) = fs::read_dir("/proc") else { return Vec::new() };
-    let pids = entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+    processes_of_proc().filter(|&pid| uses(pid, dir)).collect()
+}
+
+/// All but the caller.
+fn processes_of_proc() -> impl Iterator<Item = u32> {
+    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
     let own = std::process::id();
-    pids.filter(|&pid| pid != own && uses(pid, dir)).collect()
+    entries.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok()).filter(move |&pid| pid != own)
 }
 
 /// Those, and the living processes that have a slot in it.
@@ -109,12 +113,22 @@ fn is_intact(environment: &[u8]) -> bool {
 }
 
 fn maps(pid: u32, dir: &Path) -> bool {
-    let Ok(maps) = fs::read(format!("/proc/{pid}/maps")) else {
-        return false;
-    };
     let wanted = dir.join("arena-v");
     let wanted = wanted.as_os_str().as_bytes();
-    maps.split(|b| *b == b'\n').any(|line| line.windows(wanted.len()).any(|part| part == wanted))
+    any_mapping(pid, |line| line.windows(wanted.len()).any(|part| part == wanted))
+}
+
+/// Processes, other than the caller, that have this file mapped.
+pub fn mapping(file: &Path) -> Vec<u32> {
+    let Ok(file) = file.canonicalize() else { return Vec::new() };
+    let name = file.as_os_str().as_bytes();
+    // A space stands before the name, and it ends the line.
+    let is_it = |line: &[u8]| line.strip_suffix(name).is_some_and(|rest| rest.ends_with(b" "));
+    processes_of_proc().filter(|&pid| any_mapping(pid, is_it)).collect()
+}
+
+fn any_mapping(pid: u32, is_it: impl Fn(&[u8]) -> bool) -> bool {
+    fs::read(format!("/proc/{pid}/maps")).is_ok_and(|maps| maps.split(|b| *b == b'\n').any(is_it))
 }
 
 /// The environment with which the process was executed; none when it cannot be read.

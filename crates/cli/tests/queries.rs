@@ -24,7 +24,7 @@ fn left_behind(namespace: &Namespace, arguments: &[&str]) -> i64 {
 fn an_empty_namespace() {
     let namespace = Namespace::new();
     namespace.ok(&["run", "--", "true"]);
-    assert_eq!(namespace.json(&["ls"]), json!({ "namespace": namespace.dir(), "operations": 0, "sets": [] }));
+    assert_eq!(namespace.json(&["ls"]), json!({ "namespace": namespace.dir(), "operations": 0, "sets": [], "other_layouts": [] }));
     let columns = "key semid owner perms nsems creator holders sleepers";
     assert_eq!(namespace.ok(&["ls"]).split_whitespace().collect::<Vec<_>>().join(" "), columns);
 }

@@ -8,7 +8,7 @@ use std::process::{Output, Stdio};
 
 use common::{Namespace, manyway, stderr, stdout};
 
-const SUBCOMMANDS: [&str; 10] = ["run", "ls", "show", "rm", "doctor", "ns", "env", "bench", "completions", "man"];
+const SUBCOMMANDS: [&str; 11] = ["run", "ls", "show", "rm", "doctor", "ns", "env", "bench", "devel", "completions", "man"];
 
 fn output(arguments: &[&str]) -> Output {
     manyway().args(arguments).output().unwrap()

@@ -26,7 +26,7 @@ pub fn library() -> &'static Path {
         let target = test.ancestors().nth(3).expect("a test is three levels deep").join("preload-tests");
         let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
         let status = Command::new(cargo)
-            .args(["build", "--quiet", "--locked", "--release", "--package", "manyway-preload", "--target-dir"])
+            .args(["rustc", "--quiet", "--locked", "--release", "--package", "manyway-preload", "--crate-type", "cdylib", "--target-dir"])
             .arg(&target)
             .current_dir(env!("CARGO_MANIFEST_DIR"))
             .env_remove("CARGO_ENCODED_RUSTFLAGS")

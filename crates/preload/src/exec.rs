@@ -10,11 +10,12 @@ use core::cell::UnsafeCell;
 use core::ffi::{CStr, c_char, c_int};
 
 use manyway_sync::Errno;
+use manyway_sync::atomic::{AtomicUsize, Ordering};
 
-use crate::arch::variadic;
+use crate::arch::{variadic, weak};
 use crate::real::{self, Real};
 use crate::user::Plain;
-use crate::{errno, scratch, start};
+use crate::{errno, scratch, start, statics};
 
 const PRELOAD: &[u8] = b"LD_PRELOAD=";
 const DIR: &[u8] = b"MANYWAY_DIR=";
@@ -34,7 +35,7 @@ unsafe impl Plain for Text {}
 // SAFETY: an integer.
 unsafe impl Plain for u8 {}
 
-/// The variables as they were when the program started: it may write over its own environment.
+/// The variables as they were when the program started (it may write over its own environment), or as `manyway_open` chose them.
 struct Start {
     dir: UnsafeCell<[u8; LONGEST]>,
     /// Room for a number of 32 bits; empty when there is none.
@@ -44,15 +45,42 @@ struct Start {
     report: UnsafeCell<bool>,
 }
 
-// SAFETY: written once, by the constructor, before the program has threads; constant since.
+// SAFETY: each is written once, before `CHOSEN` names it; constant since.
 unsafe impl Sync for Start {}
 
-static START: Start = Start {
-    dir: UnsafeCell::new([0; LONGEST]),
-    owner: UnsafeCell::new([0; 32]),
-    preload: UnsafeCell::new([0; LONGEST]),
-    report: UnsafeCell::new(false),
-};
+impl Start {
+    const fn new() -> Start {
+        Start {
+            dir: UnsafeCell::new([0; LONGEST]),
+            owner: UnsafeCell::new([0; 32]),
+            preload: UnsafeCell::new([0; LONGEST]),
+            report: UnsafeCell::new(false),
+        }
+    }
+
+    /// # Safety
+    /// The caller alone has it, and `CHOSEN` has never named it. Directory and library must have room.
+    unsafe fn set(&self, dir: &CStr, owner: Option<&CStr>, library: &[u8], report: bool) {
+        // SAFETY: the caller's promise; the last byte stays 0.
+        unsafe {
+            write(&mut *self.dir.get(), &[DIR, dir.to_bytes()]);
+            if let Some(owner) = owner.filter(|owner| OWNER.len() + owner.count_bytes() < 32) {
+                write(&mut *self.owner.get(), &[OWNER, owner.to_bytes()]);
+            }
+            write(&mut *self.preload.get(), &[PRELOAD, library]);
+            *self.report.get() = report;
+        }
+    }
+}
+
+/// The constructor's, and `manyway_open`'s.
+static STARTS: [Start; 2] = [const { Start::new() }; 2];
+/// Number of the one that counts, plus 1.
+static CHOSEN: AtomicUsize = AtomicUsize::new(0);
+
+fn fits(dir: &CStr, library: &[u8]) -> bool {
+    !dir.is_empty() && DIR.len() + dir.count_bytes() < LONGEST && PRELOAD.len() + library.len() < LONGEST
+}
 
 /// Keeps the variables of the environment that the program was started with. The caller has made sure that the environment is not an
 /// attacker's: a set-user-id program hands on none of it.
@@ -62,19 +90,62 @@ static START: Start = Start {
 pub(crate) unsafe fn keep(env: *const Text) {
     // SAFETY: the caller's promise.
     let (dir, owner, list) = unsafe { (start::variable(env, DIR), start::variable(env, OWNER), start::variable(env, PRELOAD)) };
-    let (Some(dir), Some(ours)) = (dir, list.and_then(|l| ours(l.to_bytes()))) else { return };
-    if dir.is_empty() || DIR.len() + dir.count_bytes() >= LONGEST || PRELOAD.len() + ours.len() >= LONGEST {
+    // A program that is linked with the library was started without it.
+    let library = list.and_then(|l| ours(l.to_bytes())).or_else(library);
+    let (Some(dir), Some(library)) = (dir, library) else { return };
+    if fits(dir, library) {
+        // SAFETY: the constructor is the only one, and runs once.
+        unsafe { STARTS[0].set(dir, owner, library, start::variable(env, REPORT).is_some()) };
+        CHOSEN.store(1, Ordering::Release);
+    }
+}
+
+/// Makes what the program executes from now on open the namespace in `dir`, as this one has, and puts it into the program's environment:
+/// system(3) and popen(3) hand that on.
+///
+/// # Safety
+/// Only who has opened the namespace after the start may call it, once.
+pub(crate) unsafe fn keep_opened(dir: &CStr) {
+    if manyway_sync::sys::is_secure_execution() {
         return;
     }
-    // SAFETY: see `Start`; the last byte stays 0.
-    unsafe {
-        write(&mut *START.dir.get(), &[DIR, dir.to_bytes()]);
-        if let Some(owner) = owner.filter(|owner| OWNER.len() + owner.count_bytes() < 32) {
-            write(&mut *START.owner.get(), &[OWNER, owner.to_bytes()]);
-        }
-        write(&mut *START.preload.get(), &[PRELOAD, ours]);
-        *START.report.get() = start::variable(env, REPORT).is_some();
+    // SAFETY: the program's environment.
+    let (owner, list) = unsafe { (start::variable(start::environment(), OWNER), start::variable(start::environment(), PRELOAD)) };
+    let Some(library) = library().filter(|library| fits(dir, library)) else { return };
+    // SAFETY: the caller's promise.
+    unsafe { STARTS[1].set(dir, owner, library, false) };
+    CHOSEN.store(2, Ordering::Release);
+    set_variable(c"MANYWAY_DIR", dir);
+    if list.is_some_and(|l| ours(l.to_bytes()).is_some()) {
+        return;
     }
+    let list = list.unwrap_or(c"");
+    let joined = scratch::with(library.len() + 1 + list.count_bytes() + 1, |text: &mut [u8]| {
+        write(text, &[library, if list.is_empty() { b"" } else { b":" }, list.to_bytes()]);
+        if let Ok(text) = CStr::from_bytes_until_nul(text) {
+            set_variable(c"LD_PRELOAD", text);
+        }
+        Ok(())
+    });
+    // Without memory for it: what exec(3) starts has the library all the same.
+    let _ = joined;
+}
+
+/// setenv(3), where the C library has it.
+fn set_variable(name: &CStr, value: &CStr) {
+    let setenv = weak!("setenv");
+    if !setenv.is_null() {
+        // SAFETY: the C library's function of that name has this signature; it copies both texts.
+        let setenv = unsafe { core::mem::transmute::<*const (), extern "C" fn(Text, Text, c_int) -> c_int>(setenv) };
+        setenv(name.as_ptr(), value.as_ptr(), 1);
+    }
+}
+
+/// Where this library is, if LD_PRELOAD can name it.
+fn library() -> Option<&'static [u8]> {
+    let path = statics::library()?.to_bytes();
+    let fit = path.first() == Some(&b'/') && !path.iter().any(|b| b.is_ascii_whitespace() || *b == b':');
+    fit.then_some(path)
 }
 
 fn write(out: &mut [u8], parts: &[&[u8]]) {
@@ -93,12 +164,13 @@ fn ours(list: &[u8]) -> Option<&[u8]> {
 
 /// Calls `exec` with the environment `env` and what is missing in it. Without memory for that it is not called.
 fn complete(env: *const Text, exec: impl FnOnce(*const Text) -> c_int) -> Result<c_int, Errno> {
+    let Some(start) = CHOSEN.load(Ordering::Acquire).checked_sub(1).and_then(|i| STARTS.get(i)) else { return Ok(exec(env)) };
     // SAFETY: see `Start`.
-    let (dir, owner, preload, report) = unsafe { (&*START.dir.get(), &*START.owner.get(), &*START.preload.get(), *START.report.get()) };
+    let (dir, owner, preload, report) = unsafe { (&*start.dir.get(), &*start.owner.get(), &*start.preload.get(), *start.report.get()) };
     // SAFETY: the program's environment, which exec would read just the same.
     let (has_dir, list) = unsafe { (start::variable(env, DIR), start::variable(env, PRELOAD)) };
     let other = list.filter(|l| ours(l.to_bytes()).is_none());
-    if dir[0] == 0 || has_dir.is_some_and(CStr::is_empty) || (has_dir.is_some() && list.is_some() && other.is_none()) {
+    if has_dir.is_some_and(CStr::is_empty) || (has_dir.is_some() && list.is_some() && other.is_none()) {
         return Ok(exec(env));
     }
     let joined = other.map_or(0, |l| terminated(preload).len() + 1 + l.count_bytes() + 1);

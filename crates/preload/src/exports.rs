@@ -24,7 +24,7 @@ fn c(r: Result<c_int, Errno>) -> c_int {
 
 /// The personality routine of the functions below: the unwinder calls it when it takes their frames away, which only an asynchronous
 /// cancellation makes it do, before the thread's clean-up handlers run. For them, as with the kernel's semaphores, the call is over.
-extern "C" fn cancelled(_version: c_int, actions: c_int, _class: u64, _exception: *mut c_void, _context: *mut c_void) -> c_int {
+pub(crate) extern "C" fn cancelled(_version: c_int, actions: c_int, _class: u64, _exception: *mut c_void, _context: *mut c_void) -> c_int {
     const CLEANUP_PHASE: c_int = 2;
     const CONTINUE_UNWIND: c_int = 8;
     if actions & CLEANUP_PHASE != 0

@@ -7,7 +7,7 @@
 //! `exec` (an environment of the program's own making still leads to the namespace) and `procfs` (what ipcs and lsipc read).
 //!
 //! The library needs no other: it is `no_std`, makes system calls itself, and takes from the program's C library only memcpy
-//! and its kin and, where they exist, `time`, `clock_gettime`, `__errno_location`, `environ`, `dlsym`, `_r_debug` and
+//! and its kin and, where they exist, `time`, `clock_gettime`, `__errno_location`, `environ`, `setenv`, `dlsym`, `_r_debug` and
 //! `dl_iterate_phdr`. One file serves glibc and musl. It allocates nothing, starts no thread and keeps no descriptor.
 //!
 //! What it cannot do, and what a program gets instead:
@@ -22,6 +22,8 @@
 //! - What /proc/sysvipc/sem shows is a memory file: fstat(2) of it is not what stat(2) says of the path.
 //! - Threads made by a bare clone(2), without the C library's thread-local storage, must not use semaphores.
 #![no_std]
+// For who depends on the source only: a panic handler cannot be where std is.
+#![cfg(feature = "library")]
 
 mod arch;
 mod bus;
@@ -33,6 +35,7 @@ mod errno;
 mod exec;
 mod exports;
 mod fork;
+mod link;
 mod linkmap;
 mod procfs;
 mod real;

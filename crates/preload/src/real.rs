@@ -109,6 +109,11 @@ unsafe extern "C" {
     static _DYNAMIC: [usize; 2];
 }
 
+/// The address of this library's dynamic section.
+pub(crate) fn dynamic_section() -> *const u8 {
+    (&raw const _DYNAMIC).cast()
+}
+
 /// Stands for a function that the program's C library does not have.
 extern "C" fn missing() -> c_int {
     errno::fail(Errno::ENOSYS)

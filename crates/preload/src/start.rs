@@ -20,9 +20,9 @@ const FAILED: u32 = 3;
 /// The namespace, the only one of this process.
 struct Namespace {
     state: AtomicU32,
-    /// Written by the one who took `state` from UNTRIED to BUSY; valid and constant from OPEN on.
+    /// Written by the one who took `state` to BUSY; valid and constant from OPEN on, which is the last state.
     engine: UnsafeCell<MaybeUninit<Engine>>,
-    /// The same for FAILED: why, and the directory's name, empty when the environment has none.
+    /// Written by the one who took `state` from UNTRIED to BUSY; constant from FAILED on: why, and the directory's name, empty when the environment has none.
     why: UnsafeCell<(Option<OpenError>, [u8; DIR])>,
     /// The failure has been said.
     said: AtomicU32,
@@ -132,13 +132,11 @@ fn open(env: *const *const c_char) {
     let how = OpenOptions { owner, ..OpenOptions::FIND };
     let state = match dir.map(|dir| Engine::open(dir, &how)) {
         Some(Ok(mut e)) => {
-            e.set_deferred_hook(trampoline::deferred);
             // SAFETY: as above.
             if unsafe { variable(env, exec::REPORT) }.is_some() {
                 e.set_attached_hook(sys::tell_listener);
             }
-            // SAFETY: BUSY is ours alone.
-            unsafe { (*NAMESPACE.engine.get()).write(e) };
+            enter(e);
             OPEN
         }
         Some(Err(e)) => {
@@ -156,6 +154,65 @@ fn open(env: *const *const c_char) {
     if state == OPEN {
         bus::guard();
     }
+}
+
+/// Opens the namespace in `dir` for a program that was started without one. The program's environment says whose it may be.
+pub(crate) fn open_late(dir: &CStr, create: bool) -> Result<(), Errno> {
+    // SAFETY: an environment, or null.
+    let owner = unsafe { variable(trusted(environment()), b"MANYWAY_OWNER=") }.and_then(|uid| uid.to_str().ok()?.parse().ok());
+    let how = OpenOptions { owner, create, ..OpenOptions::FIND };
+    loop {
+        let before = match NAMESPACE.state.load(Ordering::Acquire) {
+            // It may be this one.
+            OPEN => return opened().map_or(Err(Errno::EBUSY), |e| same(e, dir, &how)),
+            BUSY => {
+                manyway_sync::sys::nap(100_000);
+                continue;
+            }
+            before => before,
+        };
+        if NAMESPACE.state.compare_exchange(before, BUSY, Ordering::Acquire, Ordering::Relaxed).is_ok() {
+            break;
+        }
+    }
+    let opened = Engine::open(dir, &how);
+    let state = match &opened {
+        Ok(_) => OPEN,
+        Err(_) => FAILED,
+    };
+    let result = opened.map(enter).map_err(|e| {
+        say(format_args!("cannot open namespace {}: {e}", dir.to_str().unwrap_or("?")));
+        number(e)
+    });
+    NAMESPACE.state.store(state, Ordering::Release);
+    if state == OPEN {
+        bus::guard();
+        // SAFETY: only one call finds the state other than OPEN and leaves it OPEN.
+        unsafe { exec::keep_opened(dir) };
+    }
+    result
+}
+
+/// Whether the directory is that of the namespace that is open.
+fn same(e: &Engine, dir: &CStr, how: &OpenOptions) -> Result<(), Errno> {
+    let other = Engine::open(dir, &OpenOptions { create: false, ..*how }).map_err(number)?;
+    if other.file() == e.file() { Ok(()) } else { Err(Errno::EBUSY) }
+}
+
+/// For a program that sees error numbers only.
+fn number(e: OpenError) -> Errno {
+    match e {
+        OpenError::Os(_, e) => e,
+        OpenError::Foreign { .. } | OpenError::Untrusted(_) | OpenError::OtherPidNamespace | OpenError::OtherUserNamespace => Errno::EACCES,
+        _ => Errno::EINVAL,
+    }
+}
+
+/// Takes a namespace into use. The state must be BUSY by this thread's doing.
+fn enter(mut e: Engine) {
+    e.set_deferred_hook(trampoline::deferred);
+    // SAFETY: BUSY is ours alone.
+    unsafe { (*NAMESPACE.engine.get()).write(e) };
 }
 
 /// The value of a variable; `name` ends with the equals sign.

@@ -1,10 +1,11 @@
 //! The static data of the program and of the libraries that it was started with: memory that is there as long as the process.
 
-use core::ffi::{c_char, c_int, c_void};
+use core::ffi::{CStr, c_char, c_int, c_void};
 
 use manyway_sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use crate::arch::weak;
+use crate::real;
 use crate::user::KNOWN;
 
 /// A piece of memory: its first address and the first one behind it.
@@ -59,15 +60,44 @@ struct Object {
     headers_n: u16,
 }
 
+/// The file that this library was loaded from, as the dynamic linker names it.
+pub(crate) fn library() -> Option<&'static CStr> {
+    let mut found: *const c_char = core::ptr::null();
+    visit(is_library, (&raw mut found).cast());
+    // SAFETY: a name that the dynamic linker keeps as long as the library is loaded, which is for ever.
+    (!found.is_null()).then(|| unsafe { CStr::from_ptr(found) })
+}
+
+extern "C" fn is_library(object: &Object, _: usize, found: *mut c_void) -> c_int {
+    const PT_DYNAMIC: u32 = 2;
+    if object.headers.is_null() || object.name.is_null() {
+        return 0;
+    }
+    // SAFETY: what the dynamic linker says of a loaded object.
+    let headers = unsafe { core::slice::from_raw_parts(object.headers, object.headers_n.into()) };
+    let own = real::dynamic_section() as usize;
+    let is_own = headers.iter().any(|h| h.kind == PT_DYNAMIC && object.base.wrapping_add(h.vaddr as usize) == own);
+    if is_own {
+        // SAFETY: `found` is the pointer that `library` waits for.
+        unsafe { *found.cast::<*const c_char>() = object.name };
+    }
+    is_own.into()
+}
+
 type Visit = extern "C" fn(&Object, usize, *mut c_void) -> c_int;
 
 /// Notes all objects that are loaded now. Called once, when the program starts.
 pub(crate) fn find() {
+    visit(note, core::ptr::null_mut());
+}
+
+/// Calls `each` with the loaded objects, the program first, until it returns something else than 0.
+fn visit(each: Visit, argument: *mut c_void) {
     let iterate = weak!("dl_iterate_phdr");
     if !iterate.is_null() {
-        // SAFETY: glibc and musl define it so; the program is the first object.
+        // SAFETY: glibc and musl define it so.
         let iterate = unsafe { core::mem::transmute::<*const (), extern "C" fn(Visit, *mut c_void) -> c_int>(iterate) };
-        iterate(note, core::ptr::null_mut());
+        iterate(each, argument);
     }
 }
 

@@ -65,8 +65,10 @@ pub use api::{
     Error, Key, Namespace, NamespaceError, NamespaceOptions, Op, Permit, Prepared, PrivateNamespace, Semaphore, Set, SetOptions,
     SleepingCall,
 };
-#[cfg(not(loom))]
 pub use engine::{Damage, DamageReport, Engine, Fairness, Holder, Limits, OpenError, OpenOptions, Share, Sleeper, Thread};
+#[cfg(not(loom))]
+/// The version of the shared memory's layout: it is in the name of the arena's file, so that each layout has a file of its own.
+pub use manyway_shm::layout::VERSION as LAYOUT;
 pub use manyway_sync::Errno;
 
 /// The example in the project's README is kept true.

@@ -17,7 +17,8 @@ fn find() -> Result<PathBuf, String> {
     let workspace = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let target = workspace.join("target/preload");
     let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    cargo.current_dir(&workspace).args(["build", "--quiet", "--release", "-p", "manyway-preload", "--target-dir"]).arg(&target);
+    cargo.current_dir(&workspace).args(["rustc", "--quiet", "--release", "-p", "manyway-preload", "--crate-type", "cdylib"]);
+    cargo.arg("--target-dir").arg(&target);
     // What the outer cargo was told concerns its own build only.
     for name in
         ["CARGO_ENCODED_RUSTFLAGS", "RUSTFLAGS", "RUSTC_WRAPPER", "RUSTC_WORKSPACE_WRAPPER", "CARGO_TARGET_DIR", "CARGO_BUILD_TARGET"]

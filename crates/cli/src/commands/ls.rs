@@ -6,6 +6,7 @@ use serde::Serialize;
 
 use crate::args::Ls;
 use crate::exit::Result;
+use crate::layouts::{self, OtherLayout};
 use crate::output::{Field, Report, Sheet, emit};
 use crate::survey::{Set, Survey};
 
@@ -16,11 +17,16 @@ struct Listing {
     /// Carried out so far, by programs that have ended too.
     operations: u64,
     sets: Vec<Set>,
+    /// Of other versions of Manyway, in the same directory.
+    other_layouts: Vec<OtherLayout>,
 }
 
 impl Report for Listing {
     fn draw(&self, sheet: &mut Sheet) {
         draw_sets(sheet, &self.sets);
+        for other in &self.other_layouts {
+            sheet.line(other.to_string());
+        }
     }
 }
 
@@ -46,5 +52,11 @@ pub fn draw_sets(sheet: &mut Sheet, sets: &[Set]) {
 
 pub fn run(args: &Ls) -> Result<()> {
     let survey = Survey::open(&args.namespace)?;
-    emit(&Listing { namespace: survey.dir().to_owned(), operations: survey.operations(), sets: survey.sets() }, args.json)
+    let listing = Listing {
+        namespace: survey.dir().to_owned(),
+        operations: survey.operations(),
+        sets: survey.sets(),
+        other_layouts: layouts::beside(survey.dir()),
+    };
+    emit(&listing, args.json)
 }

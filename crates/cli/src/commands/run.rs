@@ -21,7 +21,7 @@ use crate::places::Surroundings;
 use crate::report::Report;
 use crate::users::Gate;
 use crate::watcher::{self, Duty, End};
-use crate::{library, program, supervise};
+use crate::{layouts, library, program, supervise};
 
 /// Makes the library tell the listener who uses the namespace.
 const REPORT_VARIABLE: &str = "MANYWAY_REPORT";
@@ -35,6 +35,9 @@ pub fn run(args: &Run) -> Result<()> {
     // Until this process has become the program, no watcher may conclude that nobody uses the namespace.
     let (place, owner, _gate) = enter_namespace(args).map_err(not_run)?;
     let dir = &place.dir;
+    for other in layouts::beside(dir).into_iter().filter(|other| !other.processes.is_empty()) {
+        eprintln!("manyway: {other}. Start them anew with this version, or choose another namespace with --ns.");
+    }
     // A private namespace needs somebody who removes it, even if nobody is to look for deaths.
     let duty = Duty { place: place.clone(), reap: !args.no_watcher, end: if args.private { End::Remove } else { End::Leave } };
     if duty.reap || duty.end == End::Remove {

@@ -12,6 +12,7 @@ use serde::Serialize;
 
 use crate::args::Doctor;
 use crate::exit::{Failure, Result};
+use crate::layouts;
 use crate::namespace::{Intent, Place};
 use crate::output::{Field, Report, Sheet, emit};
 
@@ -96,7 +97,7 @@ pub fn run(args: &Doctor) -> Result<()> {
         machine.extend(machine::process());
         program::examine(name, arguments)
     });
-    let arena = match place.and_then(|p| p.open(&OpenOptions::FIND)) {
+    let mut arena = match place.and_then(|p| p.open(&OpenOptions::FIND)) {
         Ok(engine) => arena(&engine),
         // The program's first run makes it.
         Err(failure) if program.is_some() && !dir.join("arena-v1").exists() => {
@@ -104,6 +105,13 @@ pub fn run(args: &Doctor) -> Result<()> {
         }
         Err(failure) => vec![look("arena", State::Bad, failure.what(), failure.advice())],
     };
+    arena.extend(layouts::beside(&dir).iter().map(|other| {
+        let (state, advice) = match other.processes.is_empty() {
+            true => (State::Note, "remove the file when no program of that version is left"),
+            false => (State::Bad, "start them anew with this version, or give one of the two another namespace"),
+        };
+        look("other layout", state, other.to_string(), advice)
+    }));
     let looks = machine.iter().chain(&arena).chain(program.iter().flat_map(|p| &p.looks));
     let bad = looks.filter(|l| l.state == State::Bad).count();
     emit(&Diagnosis { namespace: dir, sound: bad == 0, machine, arena, program }, args.json)?;

@@ -88,7 +88,7 @@ fn remove_files(dir: &PathBuf) -> Result<()> {
     }
     match fs::remove_dir(dir) {
         Err(e) if e.kind() == ErrorKind::DirectoryNotEmpty => {
-            eprintln!("manyway: {} stays: there are files in it that are not Manyway's", dir.display());
+            eprintln!("manyway: {} stays: there are files in it that are not Manyway's, or are another version's", dir.display());
             Ok(())
         }
         removed => removed.map_err(failed),
