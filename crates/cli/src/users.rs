@@ -1,5 +1,6 @@
 //! Who still uses a namespace, beyond those that have a slot in it: whoever was started by `manyway run` may use it at any time.
 
+use std::collections::HashSet;
 use std::fs::{self, File};
 use std::io;
 use std::os::unix::ffi::OsStrExt;
@@ -66,10 +67,20 @@ impl Gate {
 
 /// Processes, other than the caller, that were started with the namespace in `dir` or have it mapped.
 ///
-/// New processes have higher numbers than their parents, and /proc lists them in this order, so a child born during the search is
-/// found even if its parent has ended before it was reached.
+/// One that has ended when it is looked at may have left a child that was born after /proc was listed. So it is listed again until nobody
+/// new is there: whoever lives then was looked at, and what a process was started with it has from its birth.
 pub fn find(dir: &Path) -> Vec<u32> {
-    processes_of_proc().filter(|&pid| uses(pid, dir)).collect()
+    // On a machine that starts more processes than can be looked at, what was found must do.
+    const ROUNDS: usize = 1_000;
+    let (mut seen, mut users) = (HashSet::new(), Vec::new());
+    for _ in 0..ROUNDS {
+        let new: Vec<u32> = processes_of_proc().filter(|&pid| seen.insert(pid)).collect();
+        if new.is_empty() {
+            break;
+        }
+        users.extend(new.into_iter().filter(|&pid| uses(pid, dir)));
+    }
+    users
 }
 
 /// All but the caller.
@@ -137,8 +148,12 @@ fn environment(pid: u32) -> Option<Vec<u8>> {
     // While execve sets up the new program, its environment reads as empty for some microseconds.
     for _ in 0..1_000 {
         let environment = fs::read(&path).ok()?;
-        if !environment.is_empty() || !is_in_execve(pid) {
+        if !environment.is_empty() {
             return Some(environment);
+        }
+        if !is_in_execve(pid) {
+            // Since it was read, execve may have come to its end.
+            return fs::read(&path).ok();
         }
         sleep(Duration::from_micros(100));
     }
@@ -203,6 +218,20 @@ mod tests {
             child.wait().unwrap();
         }
         assert!(find(top.path()).is_empty());
+    }
+
+    /// A chain of processes: each starts the next one and ends at once.
+    #[test]
+    fn found_though_its_parent_has_just_ended() {
+        let (top, namespace) = (TestDir::exec(), TestDir::new());
+        let hop = top.path().join("hop");
+        fs::write(&hop, "[ -d \"$1\" ] && [ $2 -gt 0 ] && sh \"$0\" \"$1\" $(($2 - 1)) &\n").unwrap();
+        let mut first = Command::new("sh");
+        first.arg(&hop).arg(top.path()).arg("5000").env(DIR_VARIABLE, namespace.path());
+        assert!(first.stdin(Stdio::null()).stderr(Stdio::null()).status().unwrap().success());
+        for n in 0..40 {
+            assert!(!find(namespace.path()).is_empty(), "not found at look {n}");
+        }
     }
 
     #[test]
