@@ -68,7 +68,7 @@ fn cleaner(place: &Place, id: i32) {
 /// Takes slots, and holds something of its own for a while.
 fn newcomer(place: &Place, id: i32) {
     let p = place.process();
-    for _ in 0..1 + draw(2) {
+    for _ in 0..1 + draw(3) {
         p.engine.semop(&p.t, id, &[op(2, -1, SEM_UNDO)], None).expect("enough units");
         if once_in(2) {
             p.engine.semop(&p.t, id, &[op(2, 1, SEM_UNDO)], None).expect("room");
@@ -79,25 +79,51 @@ fn newcomer(place: &Place, id: i32) {
     }
 }
 
+/// Processes that have ended and were cleared away: their slots are free, and as they left them, with the mark of their ends.
+fn leave_slots(stage: &Stage, n: u32) {
+    for i in 0..n {
+        sim::new_process(DEAD + i);
+        let (place, id) = (stage.place(), stage.id);
+        let call = move || {
+            let p = place.process();
+            sim::quietly(|| p.engine.semop(&p.t, id, &[op(0, 0, IPC_NOWAIT)], None)).expect_err("it is not 0");
+        };
+        sim::spawn(DEAD + i, call).join();
+    }
+    sim::quietly(|| stage.engine.reap(&stage.t, None));
+}
+
+/// Clears away after threads.
+fn lister(place: &Place, id: i32) {
+    let p = place.process();
+    for _ in 0..2 + draw(3) {
+        p.engine.for_each_sleeper(&p.t, id, &mut |s, _| panic!("{s:?} sleeps")).expect("the set");
+    }
+}
+
 pub fn run() {
     let stage = Stage::new(&[1, 1, 10], Fairness::Strict, sim::Rules::default());
     let id = stage.id;
-    die_holding(&stage);
-    let cleared = once_in(4);
-    if cleared {
-        // Its slots are free, and as it left them.
-        sim::quietly(|| stage.engine.reap(&stage.t, None));
-    }
     let mut threads = vec![];
     let mut begin = |pid: u32, f: fn(&Place, i32)| {
         sim::new_process(pid);
         let place = stage.place();
         threads.push(sim::spawn(pid, move || f(&place, id)));
     };
-    let (parents, newcomers) = [(1, 0), (1, 1), (1, 2), (0, 1), (0, 2)][draw(5)];
-    (0..parents).for_each(|i| begin(PARENT + i, parent));
-    (0..1 + draw(2) as u32).for_each(|i| begin(CLEANERS + i, cleaner));
-    (0..newcomers).for_each(|i| begin(NEWCOMERS + i, newcomer));
+    if once_in(3) {
+        leave_slots(&stage, 4);
+        begin(CLEANERS, lister);
+        (0..2 + draw(2) as u32).for_each(|i| begin(NEWCOMERS + i, newcomer));
+    } else {
+        die_holding(&stage);
+        if once_in(4) {
+            sim::quietly(|| stage.engine.reap(&stage.t, None));
+        }
+        let (parents, newcomers) = [(1, 0), (1, 1), (1, 2), (0, 1), (0, 2)][draw(5)];
+        (0..parents).for_each(|i| begin(PARENT + i, parent));
+        (0..1 + draw(2) as u32).for_each(|i| begin(CLEANERS + i, cleaner));
+        (0..newcomers).for_each(|i| begin(NEWCOMERS + i, newcomer));
+    }
     stage.idle();
     stage.check();
     assert_eq!(stage.values(), [1, 1, 10], "they have all ended");

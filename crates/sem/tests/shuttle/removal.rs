@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 
-use manyway_sem::abi::{IPC_CREAT, IPC_EXCL, SEM_UNDO, Timespec};
+use manyway_sem::abi::{IPC_CREAT, IPC_EXCL, IPC_NOWAIT, SEM_UNDO, Timespec};
 use manyway_sem::{Errno, Fairness};
 use manyway_sync::sim;
 
@@ -22,8 +22,45 @@ struct Sets {
     over: bool,
 }
 
-fn live(p: &Process, sets: &Mutex<Sets>, private: i32) {
+/// Gives a set a unit, and writes it down.
+fn give(p: &Process, sets: &Mutex<Sets>, id: i32) -> Result<(), Errno> {
     let sets = || sets.lock().expect("no panic");
+    sets().given.entry(id).or_default().1 += 1;
+    let r = p.engine.semop(&p.t, id, &[op(0, 1, 0)], None);
+    let mut all = sets();
+    let given = all.given.entry(id).or_default();
+    given.1 -= 1;
+    given.0 += r.is_ok() as i32;
+    r
+}
+
+/// Makes the set of the key and removes it, again and again: the next one is in its place.
+fn replace(p: &Process, sets: &Mutex<Sets>) {
+    for left in (0..2 + draw(3)).rev() {
+        let id = p.engine.semget(&p.t, KEY, 1, IPC_CREAT | 0o600).expect("room");
+        sets.lock().expect("no panic").given.entry(id).or_default();
+        if left > 0 {
+            p.engine.remove(&p.t, id).expect("the set");
+            assert!(sets.lock().expect("no panic").gone.insert(id), "removed twice");
+        }
+    }
+}
+
+/// Gives what the key leads to, or asks for more than it has, as it is being replaced. It goes on living, so that what it has left is seen.
+fn use_by_key(p: &Process, sets: &Mutex<Sets>, private: i32) {
+    for _ in 0..4 + draw(4) {
+        let Ok(id) = p.engine.semget(&p.t, KEY, 0, 0) else { continue };
+        let r = match draw(3) {
+            0 => p.engine.semop(&p.t, id, &[op(0, -1000, SEM_UNDO | IPC_NOWAIT)], None),
+            _ => give(p, sets, id),
+        };
+        assert!(matches!(r, Ok(()) | Err(Errno::EINVAL | Errno::EIDRM | Errno::EAGAIN)), "{r:?}");
+    }
+    let _ = p.engine.semop(&p.t, private, &[op(0, -1000, 0)], None);
+}
+
+fn live(p: &Process, sets_of_all: &Mutex<Sets>, private: i32) {
+    let sets = || sets_of_all.lock().expect("no panic");
     for _ in 0..2 + draw(3) {
         if sets().over {
             return;
@@ -39,15 +76,7 @@ fn live(p: &Process, sets: &Mutex<Sets>, private: i32) {
         };
         for _ in 0..1 + draw(2) {
             let r = match draw(5) {
-                0 | 1 => {
-                    sets().given.entry(id).or_default().1 += 1;
-                    let r = p.engine.semop(&p.t, id, &[op(0, 1, 0)], None);
-                    let mut all = sets();
-                    let given = all.given.entry(id).or_default();
-                    given.1 -= 1;
-                    given.0 += r.is_ok() as i32;
-                    r
-                }
+                0 | 1 => give(p, sets_of_all, id),
                 2 => {
                     let r = p.engine.remove(&p.t, id);
                     if r.is_ok() {
@@ -76,16 +105,22 @@ pub fn run() {
     // Few ids, so that an index is soon another set's.
     let stage = Stage::with_room(&[2], Fairness::Strict, rules, 2 + draw(2) as u32);
     let sets = Arc::new(Mutex::new(Sets::default()));
+    // Often only this: somebody has found the set, and it is another one's memory before it has changed it.
+    let replaced = once_in(2);
     let threads: Vec<_> = (100..102 + draw(3) as u32)
         .map(|pid| {
             sim::new_process(pid);
             let (place, sets, private) = (stage.place(), sets.clone(), stage.id);
             sim::spawn(pid, move || {
                 let p = place.process();
-                if once_in(2) {
+                if !replaced && once_in(2) {
                     sim::dies_before(draw(1 << (4 + draw(6))));
                 }
-                live(&p, &sets, private);
+                match (replaced, pid) {
+                    (false, _) => live(&p, &sets, private),
+                    (true, 100) => replace(&p, &sets),
+                    (true, _) => use_by_key(&p, &sets, private),
+                }
             })
         })
         .collect();

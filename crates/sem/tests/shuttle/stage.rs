@@ -5,6 +5,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 
 use manyway_sem::abi::{IPC_PRIVATE, SEM_UNDO, SEMVMX, SemBuf};
+use manyway_sem::check::Severity;
 use manyway_sem::id::{INDEX_BITS, IdEntry};
 use manyway_sem::slotword::{ProcWord, SlotState, ThreadWord};
 use manyway_sem::word::{self, holders};
@@ -164,6 +165,11 @@ impl Stage {
         let (adjustments, sleepers) = (self.adjustments(), self.sleepers());
         // Nobody here writes what the engine does not: what it takes for damage, and mends, it has done itself.
         assert_eq!(self.engine.damage(), None, "damage");
+        // (To look at everything takes as long as the rest.)
+        if once_in(4) {
+            let damage = sim::quietly(|| self.engine.check()).into_iter().find(|f| f.severity == Severity::Damage);
+            assert_eq!(damage, None, "what `doctor` finds");
+        }
         sim::quietly(|| {
             let header = self.arena.header();
             assert_eq!(header.registry.load(Relaxed), 0, "the registry is locked");
@@ -199,6 +205,9 @@ impl Stage {
                 .sum();
             assert_eq!((procs, threads), (1, 1), "slots of processes and threads in use");
             assert_eq!(self.engine.damage(), None, "damage");
+            if once_in(4) {
+                assert_eq!(self.engine.check(), [], "what `doctor` finds");
+            }
             assert_eq!(header.registry.load(Relaxed), 0, "the registry is locked");
         });
     }

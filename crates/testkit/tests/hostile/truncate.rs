@@ -3,6 +3,7 @@
 
 use std::fs::File;
 use std::os::fd::AsRawFd;
+use std::os::unix::fs::FileExt;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -11,7 +12,9 @@ use std::time::{Duration, Instant};
 
 use libc::c_int;
 use manyway_sem::abi::{GETALL, GETNCNT, GETVAL, IPC_CREAT, IPC_RMID, IPC_STAT, SEM_UNDO, SemBuf};
+use manyway_sem::id::{INDEX_BITS, IdEntry};
 use manyway_sem::{Errno, Thread};
+use manyway_shm::layout::{IDS_AT, PAGE};
 use manyway_testkit::preload_library;
 
 use crate::TRUNCATED;
@@ -68,7 +71,48 @@ pub fn cut_short() {
             }
         }
     }
+    cut_in_a_set();
+    ended += 1;
     println!("proof: truncation: {ended} files cut short under preloaded programs, each call EIO, 0 crashes, 0 violations");
+}
+
+/// Semaphores of a set of several pages.
+const LARGE: c_int = 200;
+
+/// The file is cut behind the first page of a set: a call that finds the set, and meets the end only when it has begun to read what it is to return.
+fn cut_in_a_set() {
+    let dir = tempfile::tempdir_in("/dev/shm").expect("/dev/shm is writable");
+    let ledger = Ledger::map(&dir.path().join("ledger"));
+    let engine = open(&dir.path().join("cut"));
+    let id = engine.semget(&Thread::new(), KEY, LARGE, IPC_CREAT | 0o600).expect("a set");
+    let arena = dir.path().join("cut/arena-v1");
+    let mut entry = [0; 8];
+    let at = IDS_AT + (id as u64 & ((1 << INDEX_BITS) - 1)) * 8;
+    File::open(&arena).and_then(|f| f.read_exact_at(&mut entry, at)).expect("the id table");
+    let set = IdEntry(u64::from_le_bytes(entry)).at();
+    drop(engine);
+    let mut program = start(dir.path(), "reads").spawn().expect("this program starts");
+    let began = Instant::now();
+    while ledger.signals.load(Acquire) == 0 && began.elapsed() < Duration::from_secs(60) {
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    File::options().write(true).open(&arena).and_then(|f| f.set_len(set + PAGE)).expect("own file");
+    ledger.stop.store(1, Release);
+    let status = program.wait().expect("own child");
+    assert!(status.success(), "cut in the middle of a set: {status}");
+}
+
+/// The program that reads a set once it has been cut.
+fn reads(ledger: &Ledger) {
+    // SAFETY: takes numbers only.
+    let id = unsafe { libc::semget(KEY, LARGE, 0o600) };
+    assert!(id >= 0, "{:?}", errno());
+    assert_eq!(ctl(id, 0, IPC_STAT), Ok(0));
+    ledger.signals.store(1, Release);
+    while ledger.stop.load(Acquire) == 0 {
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    assert_eq!(ctl(id, 0, IPC_STAT), Err(Errno::EIO), "it has met the end in its midst");
 }
 
 fn errno() -> Errno {
@@ -109,7 +153,7 @@ fn behind_the_end(ledger: &Path) -> *mut u8 {
 
 /// The program.
 pub fn program(ledger_path: &Path, how: &str) {
-    if how != "works" {
+    if matches!(how, "killed" | "faults") {
         // Rust's runtime has a handler of its own.
         // SAFETY: the default action needs nothing.
         unsafe { libc::signal(libc::SIGBUS, libc::SIG_DFL) };
@@ -119,6 +163,7 @@ pub fn program(ledger_path: &Path, how: &str) {
         "killed" => unsafe { _ = libc::kill(libc::getpid(), libc::SIGBUS) },
         // SAFETY: the access faults, which is what is wanted.
         "faults" => unsafe { behind_the_end(ledger_path).write_volatile(1) },
+        "reads" => reads(Ledger::map(ledger_path)),
         _ => works(ledger_path),
     }
 }
