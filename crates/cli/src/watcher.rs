@@ -96,38 +96,55 @@ impl Duty {
     }
 }
 
-/// Starts a watcher that is no child of this process, has no part in its session, and none of its descriptors, environment or working
-/// directory: neither a terminal nor a pipe stays open because of it. If the namespace has one already, the new one ends at once.
+/// Starts a watcher, unless the namespace has one. It is no child of this process, has no part in its session, and none of its descriptors,
+/// environment or working directory: neither a terminal nor a pipe stays open because of it.
+///
+/// The caller holds the namespace's gate open, so that a watcher that is there stays.
 pub fn start(duty: &Duty) -> io::Result<()> {
-    let mut command = Command::new("/proc/self/exe");
+    if is_watched(&duty.place.dir) {
+        return Ok(());
+    }
+    let program = Path::new("/proc/self/exe");
+    program.metadata()?;
+    let mut command = Command::new(program);
     command.args(duty.to_args()).env_clear().current_dir("/");
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-    detach(&mut command);
-    command.spawn()?.wait()?;
-    Ok(())
+    orphan(&mut command)
 }
 
-/// Lets the process that `command` starts fork once more and end, so that the watcher is an orphan: the program that this process
-/// becomes must not find an unknown child.
+/// Whether a watcher has the lock. Whoever is told that none has starts one: it may be that this very question has turned one away.
+fn is_watched(dir: &Path) -> bool {
+    lock_file(dir).is_ok_and(|file| flock(&file, FlockOperation::NonBlockingLockShared) == Err(rustix::io::Errno::WOULDBLOCK))
+}
+
+/// Executes the command in a child's child, whose parent ends at once: the program that this process becomes must not find an unknown child.
+/// Nobody waits for the execve: it takes longer than all the rest, and the program's start would have to pay for it.
 #[allow(unsafe_code)]
-fn detach(command: &mut Command) {
-    let in_child = || {
-        rustix::process::setsid()?;
-        // SAFETY: this runs in a child made by fork from a process with one thread, so the copy is whole and any code may run in it;
-        // the parent branch leaves by _exit, which runs nothing of the copied program.
-        match unsafe { libc::fork() } {
-            -1 => return Err(io::Error::last_os_error()),
-            0 => {}
-            // SAFETY: _exit has no conditions.
-            _ => unsafe { libc::_exit(0) },
+fn orphan(command: &mut Command) -> io::Result<()> {
+    // SAFETY: this process has one thread, so the copies are whole and any code may run in them. They leave by execve or _exit, which runs nothing
+    // of the copied program; no descriptor is closed, only marked to be closed by execve (an older kernel refuses, and the watcher keeps what
+    // it inherited); waitpid is given a child of ours that nobody else waits for.
+    unsafe {
+        match libc::fork() {
+            -1 => Err(io::Error::last_os_error()),
+            0 => {
+                libc::setsid();
+                match libc::fork() {
+                    0 => {
+                        libc::syscall(libc::SYS_close_range, 3u32, u32::MAX, libc::CLOSE_RANGE_CLOEXEC);
+                        let _ = command.exec();
+                        libc::_exit(1)
+                    }
+                    forked => libc::_exit(i32::from(forked < 0)),
+                }
+            }
+            child => {
+                let mut status = 0;
+                while libc::waitpid(child, &raw mut status, 0) < 0 && io::Error::last_os_error().kind() == io::ErrorKind::Interrupted {}
+                if status == 0 { Ok(()) } else { Err(io::ErrorKind::OutOfMemory.into()) }
+            }
         }
-        // SAFETY: no descriptor is closed here, only marked to be closed by the execve that follows. An older kernel refuses, and the
-        // watcher keeps what it inherited.
-        unsafe { libc::syscall(libc::SYS_close_range, 3u32, u32::MAX, libc::CLOSE_RANGE_CLOEXEC) };
-        Ok(())
-    };
-    // SAFETY: the closure neither allocates nor takes a lock, and all it calls are system calls.
-    unsafe { command.pre_exec(in_child) };
+    }
 }
 
 /// Whether the process is a watcher, by its command line.
@@ -146,7 +163,7 @@ pub fn main(duty: &Duty) -> ExitCode {
 }
 
 fn watch(duty: &Duty) -> io::Result<()> {
-    let Ok(_lock) = lock(&duty.place.dir) else { return Ok(()) };
+    let Ok(lock) = lock(&duty.place.dir) else { return Ok(()) };
     // A descriptor for each process: the usual thousand is too few.
     let limit = getrlimit(Resource::Nofile);
     let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
@@ -171,6 +188,8 @@ fn watch(duty: &Duty) -> io::Result<()> {
     if duty.end == End::Remove {
         fs::remove_dir_all(&duty.place.dir)?;
     }
+    // Before the gate: whoever comes through it must not take this one for a watcher.
+    drop(lock);
     Ok(())
 }
 
