@@ -1,0 +1,2 @@
+# needs: /root/.cargo/bin/rustc=rustc
+export HOME=/root; echo 'fn main() { let h: Vec<_> = (0..4).map(|n| std::thread::spawn(move || n * n)).collect(); println!("{:?}", h.into_iter().map(|t| t.join().unwrap()).collect::<Vec<i32>>()); assert_eq!(std::process::Command::new("sh").args(["-c", "exit 3"]).status().unwrap().code(), Some(3)); }' >p.rs; /root/.cargo/bin/rustc -C codegen-units=2 p.rs && ./p
