@@ -16,6 +16,8 @@ mod ledger;
 #[cfg(shuttle)]
 mod nested;
 #[cfg(shuttle)]
+mod onward;
+#[cfg(shuttle)]
 mod queue;
 #[cfg(shuttle)]
 mod removal;

@@ -24,6 +24,7 @@ const FAMILIES: &[Family] = &[
     Family { name: "comings", run: crate::comings::run, share: 10 },
     Family { name: "heirs", run: crate::heirs::run, share: 15 },
     Family { name: "nested", run: crate::nested::run, share: 10 },
+    Family { name: "onward", run: crate::onward::run, share: 5 },
 ];
 
 /// Schedules in an ordinary run.
