@@ -1,5 +1,6 @@
 //! semctl and semget.
 
+use manyway_sem::Limits;
 use manyway_sem::abi::{IPC_CREAT, IPC_EXCL, IPC_PRIVATE, SEM_UNDO, SemBuf};
 use manyway_sem::node::{self, Outcome as End, State};
 use manyway_testkit::invariants::{Meaning, SetMeaning};
@@ -196,6 +197,14 @@ fn removal() -> Vec<Case> {
         rmid("zero", &[2, 1], &[ZERO, ZERO]).and(held),
         rmid("alter", &[0, 1], &[TAKE, HOLD]).and(held),
         rmid("complex", &[0, 1], &[TAKE_BOTH, HOLD_BOTH, ZERO_BOTH, TAKE]),
+        // Its head goes with its memory; what is left in its place names index 0, where there is another set, of which somebody holds something.
+        rmid("none, several pages", &[1; 100], &[]).and(|s| {
+            let (e, t) = (s.checker.engine, s.checker.t);
+            e.set_limits(Limits { mni: 3, ..e.limits() }).expect("possible limits");
+            let id = e.semget(t, IPC_PRIVATE, 1, 0o600).expect("room for one more");
+            assert_eq!(id & 0x7fff, 0, "its index");
+            s.checker.op(id, &[op(0, 1, SEM_UNDO)]);
+        }),
     ]
 }
 
