@@ -1,7 +1,7 @@
 /* Signals that meet semop. */
 #include "test.h"
 
-static int id, other;
+static int id, other, by_number;
 static volatile int calls, result, number, count;
 static sigjmp_buf back;
 
@@ -58,6 +58,13 @@ static void handle(int sig, void (*h)(int), int flags)
     calls = 0;
     result = number = count = -99;
     sigaction(sig, &a, NULL);
+    if (by_number) {
+        /* As the C library would have it, by syscall(2). */
+        struct { void (*handler)(int); unsigned long flags; void *restorer; unsigned long mask; } now;
+        syscall(SYS_rt_sigaction, sig, NULL, &now, 8);
+        now.handler = h;
+        syscall(SYS_rt_sigaction, sig, &now, NULL, 8);
+    }
 }
 
 /* Interrupts the thread once it sleeps on semaphore 0. */
@@ -90,10 +97,13 @@ int main(void)
     sleeper = pthread_self();
     semctl(id, 1, SETVAL, 1);
 
-    for (int undo = 0; undo <= SEM_UNDO; undo += SEM_UNDO)
+    for (int round = 0; round < 3; round++)
         for (int n = 1; n <= 2; n++)
             for (int timed = 0; timed < 2; timed++) {
-                printf("undo %d operations %d timed %d\n", undo != 0, n, timed);
+                /* The third time with handlers that are set by number. */
+                int undo = round > 0 ? SEM_UNDO : 0;
+                by_number = round == 2;
+                printf("undo %d operations %d timed %d by number %d\n", undo != 0, n, timed, by_number);
                 handle(SIGUSR1, plain, 0);
                 sleep_interrupted("a handler", undo, n, timed);
                 handle(SIGUSR1, plain, SA_RESTART);
@@ -111,6 +121,8 @@ int main(void)
                 handle(SIGUSR1, plain, SA_RESETHAND);
                 sleep_interrupted("with SA_RESETHAND", undo, n, timed);
             }
+
+    by_number = 0;
 
     /* Jumping out of a sleep: the next calls work, and nobody sleeps any more. */
     handle(SIGUSR1, jumps, 0);

@@ -25,4 +25,5 @@ same! {
     storm,
     surroundings,
     threads,
+    waits,
 }

@@ -2,7 +2,7 @@
 //! somebody made in it. No program that uses semaphores expects to die of that, so the library handles this one signal, as other users of shared files
 //! do: it puts zeros in the memory's place, and calls fail with EIO from then on. A SIGBUS of any other kind is the program's own, as if
 //! nobody had looked at it. It cannot help a thread that blocks SIGBUS, nor a program that ignores it or sets a handler by a system
-//! call of its own.
+//! call instruction of its own.
 
 use core::ffi::c_int;
 

@@ -7,7 +7,7 @@ use manyway_sync::atomic::{AtomicU64, Ordering};
 
 use crate::sys::{self, KernelAction};
 use crate::trampoline::{self, Handler};
-use crate::{arch, bus, errno};
+use crate::{arch, bus, errno, user};
 
 /// Signals are numbered from 1; 0 is none.
 pub(crate) const COUNT: usize = 65;
@@ -119,6 +119,29 @@ pub unsafe extern "C" fn sigaction(sig: c_int, new: *const CAction, old: *mut CA
             0
         }
     }
+}
+
+/// rt_sigaction(2) by syscall(2): a handler that is set so meets the middle of a call like any other.
+pub(crate) fn rt_sigaction(sig: c_int, new: *const KernelAction, old: *mut KernelAction, mask_bytes: usize) -> c_int {
+    let result = (|| {
+        if mask_bytes != size_of::<u64>() {
+            return Err(Errno::EINVAL);
+        }
+        let new = if new.is_null() { None } else { Some(user::read(new)?) };
+        let before = if check(sig).is_ok() {
+            let new = new.map(|KernelAction { handler, flags, mask, .. }| Action { handler, flags, mask });
+            let Action { handler, flags, mask } = change(sig, new)?;
+            let (restorer_flag, restorer) = arch::restorer();
+            KernelAction { handler, flags, restorer: if flags & restorer_flag == 0 { 0 } else { restorer }, mask }
+        } else {
+            // The C library's own signals.
+            // SAFETY: the program's own call.
+            unsafe { sys::sigaction(sig, new.as_ref()) }?
+        };
+        // SAFETY: the program gave it to be written to.
+        if old.is_null() { Ok(()) } else { unsafe { user::write_all(old, &[before]) } }
+    })();
+    result.map_or_else(errno::fail, |()| 0)
 }
 
 /// glibc's other name for sigaction.

@@ -6,7 +6,7 @@ use core::ffi::{c_int, c_long};
 use manyway_sync::Errno;
 use syscalls::Sysno;
 
-use crate::{credentials, errno, exec, exports, fork, procfs, sys, wait};
+use crate::{credentials, errno, exec, exports, fork, procfs, signal, sys, wait};
 
 /// Numbers at and above this are nobody's business.
 pub(crate) const BITS: usize = 512;
@@ -17,6 +17,7 @@ pub(crate) static INTERCEPTED: [u64; BITS / 64] = bits(&[
     Sysno::semop,
     Sysno::semtimedop,
     Sysno::semctl,
+    Sysno::rt_sigaction,
     Sysno::wait4,
     Sysno::waitid,
     Sysno::unshare,
@@ -59,6 +60,7 @@ pub(crate) extern "C" fn intercepted(number: c_int, a: usize, b: usize, c: usize
         Sysno::semop => return exports::semop(a as _, b as _, c).into(),
         Sysno::semtimedop => return exports::semtimedop(a as _, b as _, c, d as _).into(),
         Sysno::semctl => return exports::semctl(a as _, b as _, c as _, d as _).into(),
+        Sysno::rt_sigaction => return signal::rt_sigaction(a as _, b as _, c as _, d).into(),
         Sysno::execve => return exec::execve(a as _, b as _, c as _).into(),
         Sysno::execveat => return exec::execveat(a as _, b as _, c as _, d as _, e as _).into(),
         // SAFETY: the program's own call.

@@ -9,6 +9,7 @@ use manyway_sem::abi::{SemBuf, Timespec};
 use manyway_sync::Errno;
 
 use crate::decode::{SemidDs, Seminfo};
+use crate::sys::KernelAction;
 use crate::{arch, statics, sys, tls};
 
 /// The smallest page of the supported machines; on larger pages some questions are asked twice.
@@ -29,6 +30,8 @@ unsafe impl Plain for u16 {}
 unsafe impl Plain for SemBuf {}
 // SAFETY: integers without padding.
 unsafe impl Plain for Timespec {}
+// SAFETY: integers without padding.
+unsafe impl Plain for KernelAction {}
 // SAFETY: integers without padding.
 unsafe impl Plain for SemidDs {}
 // SAFETY: integers without padding.
