@@ -30,6 +30,26 @@ pub use protocol::{Clone, Command, Info, NewImage, Op, Out, Pointer, Reply, Res,
 pub use worker::become_worker_if_asked;
 pub use world::{Backend, Set, Setup, World, kernel_has_semaphores, kernel_namespaces, running_as_root};
 
+/// True when the environment asks for all of a part of the proof, whatever it costs: `NAME=all`.
+pub fn asks_for_all(name: &str) -> bool {
+    std::env::var(name).is_ok_and(|v| v == "all")
+}
+
+/// The main function of a test program whose processes are moved instruction by instruction, which is done on x86-64 only.
+#[macro_export]
+macro_rules! stepped_main {
+    ($name:literal, $main:path) => {
+        #[cfg(target_arch = "x86_64")]
+        fn main() {
+            $main();
+        }
+        #[cfg(not(target_arch = "x86_64"))]
+        fn main() {
+            println!("test {} ... ignored: single steps are taken on x86-64 only", $name);
+        }
+    };
+}
+
 /// Makes a function of a test program the one that the whole program, and each library in it, finds under the C library's name. Weak, as the
 /// engine's references to these names are: the assembler allows one binding for a name in an object, and the compiler may put both into one.
 #[macro_export]

@@ -8,6 +8,7 @@ mod ledger;
 mod mutator;
 mod stage;
 mod truncate;
+mod ways;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;

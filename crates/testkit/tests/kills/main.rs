@@ -19,15 +19,7 @@ mod stage;
 #[cfg(target_arch = "x86_64")]
 mod trials;
 
-#[cfg(target_arch = "x86_64")]
-fn main() {
-    trials::main();
-}
-
-#[cfg(not(target_arch = "x86_64"))]
-fn main() {
-    println!("test kills ... ignored: single steps are taken on x86-64 only");
-}
+manyway_testkit::stepped_main!("kills", trials::main);
 
 /// How many deaths in each call, if nothing else is asked for.
 #[cfg(target_arch = "x86_64")]

@@ -18,6 +18,8 @@ pub type Call = fn(&Stage);
 /// What it does beforehand, and its call that is cut.
 pub type Calls = (Call, Call);
 type Expected = dyn Fn(&Stage, &Meaning, &Meaning) -> Result<(), String>;
+/// What a death between two parts of a call may come to, in order, from what one before it and one behind it come to.
+pub type Between = fn(&Stage, &Meaning, &Meaning) -> Vec<Meaning>;
 
 /// A call that is cut at every store.
 pub struct Case {
@@ -30,8 +32,8 @@ pub struct Case {
     pub touches: Touches,
     /// Of many stores: traced by protection, and sampled.
     pub large: bool,
-    /// A handler of a signal does a part of it: traced by protection.
-    pub in_handler: bool,
+    /// Traced by protection: a handler of a signal does a part of it, or it executes very many instructions for few stores.
+    pub by_protection: bool,
     /// The victim takes its place in the call that is cut.
     pub newcomer: bool,
     /// Makes the state from which it starts.
@@ -42,6 +44,8 @@ pub struct Case {
     pub call: fn(&Stage),
     /// What a death before the call, and one behind it, must come to.
     pub expected: Box<Expected>,
+    /// For a call that is several, each of them whole.
+    pub between: Option<Between>,
 }
 
 impl Case {
@@ -51,8 +55,8 @@ impl Case {
     pub fn newcomer(self) -> Case {
         Case { newcomer: true, ..self }
     }
-    pub fn in_handler(self) -> Case {
-        Case { in_handler: true, ..self }
+    pub fn by_protection(self) -> Case {
+        Case { by_protection: true, ..self }
     }
     /// Makes more of the state from which it starts, behind the sleepers.
     pub fn and(self, more: fn(&Stage)) -> Case {
@@ -116,7 +120,7 @@ impl Plain {
             fairness: Fairness::Strict,
             touches,
             large: false,
-            in_handler: false,
+            by_protection: false,
             newcomer: false,
             before: Box::new(move |s| {
                 s.set(values);
@@ -124,6 +128,7 @@ impl Plain {
             }),
             setup: self.setup,
             call: self.call,
+            between: None,
             expected: Box::new(move |s, before, behind| {
                 outcome(s, before, none).map_err(|e| format!("before: {e}"))?;
                 outcome(s, behind, all).map_err(|e| format!("behind: {e}"))

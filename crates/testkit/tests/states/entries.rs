@@ -62,9 +62,6 @@ const READERS: &[(&str, Call)] = &[
     ("replace_lost", |s| {
         s.victim.engine.replace_lost(8);
     }),
-    // Of a thread that is in no call. In one it lets go of what its own slot holds as a recoverer would, whose states the reap cases explore; the
-    // tests of signals cancel threads at instructions of every call.
-    ("abandon", |s| s.victim.engine.abandon(s.victim.t)),
     ("forget_credentials", |s| s.victim.engine.forget_credentials()),
     ("forget_credentials_of_thread", |s| s.victim.engine.forget_credentials_of_thread()),
     ("forget_group_of_thread", |s| s.victim.engine.forget_group_of_thread()),
@@ -90,14 +87,6 @@ const READERS: &[(&str, Call)] = &[
     ("open", |s| {
         let _ = Engine::open(&s.path, &OpenOptions::default()).map(|e| Box::leak(Box::new(e)));
     }),
-];
-
-/// Calls that are several: each of their parts has a case, or is a system call, and what lies between two parts is a state that they allow.
-const SEQUENCES: &[&str] = &[
-    // The mark, a refused semget, then a removal for each set.
-    "end",
-    // Modes of files; the header says more first and less last, and an arena whose file says more than its header is refused.
-    "set_share",
 ];
 
 /// The public functions of `impl Engine` in the engine's source.
@@ -139,8 +128,7 @@ pub fn all_have_cases() -> Result<(), String> {
     let there = entry_points();
     let with_case: BTreeSet<String> = cases::all().iter().flat_map(|c| c.entry.iter().map(|e| (*e).to_owned())).collect();
     let readers: BTreeSet<String> = READERS.iter().map(|(name, _)| (*name).to_owned()).collect();
-    let sequences = SEQUENCES.iter().map(|&name| name.to_owned());
-    let known: BTreeSet<String> = with_case.union(&readers).cloned().chain(sequences).collect();
+    let known: BTreeSet<String> = with_case.union(&readers).cloned().collect();
     let without: Vec<&String> = there.difference(&known).collect();
     if !without.is_empty() {
         return Err(format!("entry points of the engine without a case in tests/states: {without:?}"));

@@ -55,7 +55,7 @@ impl Effort {
 
 /// True when cost does not matter.
 pub fn everything() -> bool {
-    std::env::var("MANYWAY_STATES").is_ok_and(|v| v == "all")
+    manyway_testkit::asks_for_all("MANYWAY_STATES")
 }
 
 /// Which of `n` are looked at: all, or the ends and a spread.
@@ -144,7 +144,8 @@ impl Search<'_> {
         trace.events.iter().for_each(|e| apply(&mut image, &trace, e));
         let behind = self.recover(&self.die(&image, all.1), 0).map_err(|e| format!("dead behind the call: {e}"))?;
         (self.case.expected)(self.stage, &before, &behind).map_err(|e| format!("{e}; before: {before:?}; behind: {behind:?}"))?;
-        self.allowed = vec![before, behind];
+        self.allowed = self.case.between.map_or_else(Vec::new, |between| between(self.stage, &before, &behind));
+        self.allowed.extend([before, behind]);
         self.seen.clear();
         let effort = Effort::of(self.case);
         let chosen: HashSet<usize> = sample(states.len(), effort.states).into_iter().collect();
@@ -180,7 +181,7 @@ impl Search<'_> {
     /// The victim's call.
     fn traced(&mut self, base: &Image, probe: Option<u64>) -> Result<Trace, String> {
         let (case, stage) = (self.case, self.stage);
-        if case.large || case.in_handler {
+        if case.large || case.by_protection {
             let mut trace = self.tracer.trace_stores(&stage.arena, || (case.call)(stage)).map_err(|e| e.to_string())?;
             trace.events.iter_mut().for_each(|e| e.probe = probe);
             return Ok(trace);
@@ -256,7 +257,10 @@ impl Search<'_> {
             return Ok(());
         }
         let kind = next::kind(n, self.case.touches);
-        Err(format!("neither what was before nor what is behind, next caller {kind}: {meaning:?}; before and behind: {:?}", self.allowed))
+        Err(format!(
+            "neither what was before, nor what is behind, nor between two parts, next caller {kind}: {meaning:?}; these: {:?}",
+            self.allowed
+        ))
     }
 
     /// Lets the recoverer recover the image and die at each of its stores.

@@ -20,12 +20,4 @@ mod run;
 #[cfg(target_arch = "x86_64")]
 mod stage;
 
-#[cfg(target_arch = "x86_64")]
-fn main() {
-    run::main();
-}
-
-#[cfg(not(target_arch = "x86_64"))]
-fn main() {
-    println!("test states ... ignored: stores are traced on x86-64 only");
-}
+manyway_testkit::stepped_main!("states", run::main);

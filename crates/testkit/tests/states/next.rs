@@ -30,6 +30,8 @@ enum Claim {
     Values(Result<Vec<u16>, Errno>),
     /// Whether this was so.
     Must(bool),
+    /// Whether this was so, unless the other set is gone.
+    MustWhileThere(bool),
 }
 
 /// What the next caller was told.
@@ -45,7 +47,7 @@ const KINDS: &[Kind] = &[
     }),
     ("wait for zero", |s, a| Claim::Zero(a.engine.semop(a.t, s.id.get(), &[op(0, 0, IPC_NOWAIT)], None))),
     ("GETVAL", |s, a| Claim::Value(a.engine.getval(a.t, s.id.get(), 0))),
-    ("semget, other key", |_, a| Claim::Must(a.engine.semget(a.t, 0x7001, 0, 0) == Err(Errno::ENOENT))),
+    ("semget, other key", |s, a| Claim::Must(a.engine.semget(a.t, 0x7001, 0, 0) == Err(s.unless_ended(Errno::ENOENT)))),
     ("GETALL", |s, a| {
         let mut values = [0; 16];
         let n = a.engine.array_len(a.t, s.id.get(), false);
@@ -63,7 +65,7 @@ const KINDS: &[Kind] = &[
     ("another set, with undo", |s, a| {
         let take = a.engine.semop(a.t, s.neighbour, &[op(0, -1, SEM_UNDO)], None);
         let give = a.engine.semop(a.t, s.neighbour, &[op(0, 1, SEM_UNDO)], None);
-        Claim::Must(take.is_ok() && give.is_ok())
+        Claim::MustWhileThere(take.is_ok() && give.is_ok())
     }),
     ("GETNCNT", |s, a| {
         let _ = a.engine.getncnt(a.t, s.id.get(), 0);
@@ -77,7 +79,10 @@ const KINDS: &[Kind] = &[
         let _ = a.engine.for_each_sleeper(a.t, s.id.get(), &mut |_, _| {});
         Claim::Nothing
     }),
-    ("semget, known key", |s, a| Claim::Must(a.engine.semget(a.t, NEIGHBOUR_KEY, 0, 0) == Ok(s.neighbour))),
+    ("semget, known key", |s, a| {
+        let got = a.engine.semget(a.t, NEIGHBOUR_KEY, 0, 0);
+        Claim::MustWhileThere(got == Ok(s.neighbour) || got == Err(s.unless_ended(Errno::EIO)))
+    }),
     ("IPC_SET, as it is", |s, a| {
         if let Ok(now) = a.engine.stat(a.t, s.id.get()) {
             let _ = a.engine.set_perm(a.t, s.id.get(), now.uid, now.gid, now.mode);
@@ -142,6 +147,7 @@ impl Told {
         let agrees = match &self.claim {
             Claim::Nothing => true,
             Claim::Must(so) => *so,
+            Claim::MustWhileThere(so) => *so || !meaning.sets.contains_key(&stage.neighbour),
             Claim::Value(Ok(v)) => values.is_some_and(|all| i32::from(all[0]) == *v),
             // It may have come before the undo of one whose death nobody has reported.
             Claim::Zero(Ok(())) => true,
@@ -156,7 +162,7 @@ impl Told {
             Claim::Value(r) => format!("{r:?}"),
             Claim::Zero(r) => format!("{r:?}"),
             Claim::Values(r) => format!("{r:?}"),
-            Claim::Must(_) | Claim::Nothing => "something else than it must".to_owned(),
+            Claim::Must(_) | Claim::MustWhileThere(_) | Claim::Nothing => "something else than it must".to_owned(),
         };
         Err(format!("{} was told {said}, and the values are {values:?}", self.kind))
     }

@@ -14,7 +14,7 @@ use std::ptr;
 use manyway_sem::abi::{IPC_PRIVATE, SEM_UNDO, SemBuf};
 use manyway_sem::node::{self, State};
 use manyway_sem::slotword::{ProcWord, SlotState, ThreadWord};
-use manyway_sem::{Engine, Fairness, OpenOptions, Thread};
+use manyway_sem::{Engine, Errno, Fairness, OpenOptions, Thread};
 use manyway_shm::layout::*;
 use manyway_testkit::image::{Image, Mapped};
 use nix::sys::signal::{Signal, kill};
@@ -314,6 +314,11 @@ impl Stage {
             self.arena.put_u32(word, self.arena.u32(word) & robust::WAITERS | robust::OWNER_DIED);
         }
         robust::keep_apart();
+    }
+
+    /// What a semget comes to: this, or ENOSYS once the namespace has ended.
+    pub fn unless_ended(&self, e: Errno) -> Errno {
+        if self.arena.u32(offset_of!(Header, ended) as u64) == ENDED { Errno::ENOSYS } else { e }
     }
 
     /// The victim's call begins here: the others know what they know now.

@@ -10,12 +10,4 @@ mod run;
 #[cfg(target_arch = "x86_64")]
 mod stage;
 
-#[cfg(target_arch = "x86_64")]
-fn main() {
-    run::main();
-}
-
-#[cfg(not(target_arch = "x86_64"))]
-fn main() {
-    println!("test stepping ... ignored: single steps are taken on x86-64 only");
-}
+manyway_testkit::stepped_main!("step", run::main);

@@ -66,7 +66,7 @@ pub fn main() {
 
 /// True when cost does not matter.
 pub fn everything() -> bool {
-    std::env::var("MANYWAY_STEP").is_ok_and(|v| v == "all")
+    manyway_testkit::asks_for_all("MANYWAY_STEP")
 }
 
 /// Runs a case on a thread of its own, which may hang.

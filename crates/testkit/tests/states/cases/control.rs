@@ -3,14 +3,15 @@
 use manyway_sem::Limits;
 use manyway_sem::abi::{IPC_CREAT, IPC_EXCL, IPC_PRIVATE, SEM_UNDO, SemBuf};
 use manyway_sem::node::{self, Outcome as End, State};
+use manyway_sem::{Engine, OpenOptions, Share};
 use manyway_testkit::invariants::{Meaning, SetMeaning};
 
-use super::{Call, Case, HOLD, HOLD_BOTH, Outcome, Plain, TAKE, TAKE_BOTH, ZERO, ZERO_BOTH, outcome, settle};
+use super::{Between, Call, Case, HOLD, HOLD_BOTH, Outcome, Plain, TAKE, TAKE_BOTH, ZERO, ZERO_BOTH, outcome, settle};
 use crate::stage::{NEIGHBOUR_KEY, Stage, op};
 
 pub fn all() -> Vec<Case> {
     let plain = [setval(), setall(), reading()].into_iter().flatten().map(Plain::case);
-    plain.chain(of_what_is_held()).chain(creation()).chain(removal()).chain(access()).collect()
+    plain.chain(of_what_is_held()).chain(creation()).chain(removal()).chain(ending()).chain(access()).collect()
 }
 
 fn control(
@@ -208,6 +209,34 @@ fn removal() -> Vec<Case> {
     ]
 }
 
+/// The end of a namespace: its mark, a refused semget, then a removal for each set, one after the other.
+fn ending() -> Vec<Case> {
+    let end: fn(&Stage) = |s| {
+        let _ = s.victim.engine.end(s.victim.t);
+    };
+    let first_is_gone: Between = |s, before, _| {
+        let mut between = before.clone();
+        between.sets.remove(&s.neighbour);
+        vec![between]
+    };
+    let ended = |sleepers, values: &'static [u16], asleep: &'static [&'static [SemBuf]]| {
+        let same: Outcome = (values, asleep.len());
+        let case = control("end of the namespace", sleepers, &["end"], (values, asleep), end, same, same).case();
+        // It looks at each index.
+        let case = Case { between: Some(first_is_gone), ..case }.by_protection();
+        case.expects(move |s, none, all| {
+            outcome(s, none, (values, asleep.len()))?;
+            if all.sets.is_empty() { Ok(()) } else { Err(format!("sets are left: {:?}", all.sets)) }
+        })
+    };
+    vec![
+        ended("none", &[1, 1], &[]),
+        ended("zero", &[2, 1], &[ZERO, ZERO]),
+        ended("alter", &[0, 1], &[TAKE, HOLD]),
+        ended("complex", &[0, 1], &[TAKE_BOTH, ZERO_BOTH]),
+    ]
+}
+
 fn access() -> Vec<Case> {
     let set: fn(&Stage) = |s| {
         let _ = s.victim.engine.set_perm(s.victim.t, s.id.get(), 0, 7, 0o640);
@@ -220,6 +249,12 @@ fn access() -> Vec<Case> {
         other.mni -= 1;
         other.mns -= 1;
         s.victim.engine.set_limits(other).expect("possible limits");
+    };
+    // Wider, and narrower again: the header is the first to say more and the last to say less. The modes of the files are no part of the arena.
+    let share: fn(&Stage) = |s| {
+        for with in [Share::All, Share::Nobody] {
+            Engine::set_share(&s.path, &OpenOptions::FIND, with).expect("own files");
+        }
     };
     let fairness: fn(&Stage) = |s| s.victim.engine.set_fairness(manyway_sem::Fairness::Strict);
     let watch: fn(&Stage) = |s| s.victim.engine.set_watcher(std::process::id());
@@ -241,6 +276,8 @@ fn access() -> Vec<Case> {
         ipc_set("none", &[1, 1], &[]),
         ipc_set("complex", &[0, 1], &[TAKE_BOTH, ZERO_BOTH]),
         control("limits", "alter", &["set_limits"], (&[0], &[TAKE]), limits, (&[0], 1), (&[0], 1)).case(),
+        // It maps the file for itself, which tracing by protection does not follow.
+        control("sharing", "alter", &["set_share"], (&[0], &[TAKE]), share, (&[0], 1), (&[0], 1)).case().newcomer(),
         control("fairness", "none", &["set_fairness"], (&[1], &[]), fairness, (&[1], 0), (&[1], 0)).case(),
         control("the watcher's mark", "alter", &["set_watcher"], (&[0], &[TAKE]), watch, (&[0], 1), (&[0], 1)).case(),
         control("SEM_STAT", "alter", &["stat_index"], (&[0], &[TAKE]), stat_index, (&[0], 1), (&[0], 1)).case(),

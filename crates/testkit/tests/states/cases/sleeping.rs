@@ -97,6 +97,16 @@ extern "C" fn through_the_trampoline(_: libc::c_int) {
         s.victim.engine.after_handler(s.victim.t, token);
     }
 }
+/// What the library does as a thread is cancelled in the middle of its sleep: the clean-up handlers find the call over.
+extern "C" fn cancelled(_: libc::c_int) {
+    let stage = INTERRUPTED.load(Relaxed);
+    // SAFETY: as above.
+    if let Some(s) = unsafe { stage.as_ref() }
+        && !manyway_sem::Engine::in_section(s.victim.t)
+    {
+        s.victim.engine.abandon(s.victim.t);
+    }
+}
 extern "C" fn plain_handler(_: libc::c_int) {}
 
 /// Sleeps until the alarm, which comes again and again: the first ones may come before it sleeps.
@@ -129,12 +139,21 @@ fn interrupted() -> Vec<Case> {
     let caught = |name, sleepers, values, asleep: &'static [&'static [SemBuf]], call| {
         let same: Outcome = (values, asleep.len());
         let entry = &["semop", "before_handler", "after_handler"];
-        Plain { name, sleepers, entry, values, asleep, setup: settle, call, none: same, all: same }.case().in_handler()
+        Plain { name, sleepers, entry, values, asleep, setup: settle, call, none: same, all: same }.case().by_protection()
+    };
+    let left = |name, sleepers, values, asleep: &'static [&'static [SemBuf]], call| {
+        let same: Outcome = (values, asleep.len());
+        let entry = &["semop", "abandon"];
+        Plain { name, sleepers, entry, values, asleep, setup: settle, call, none: same, all: same }.case().by_protection()
     };
     vec![
         plain("take undo, EINTR", "alter", &[0], &[TAKE], |s| until_alarm(s, HOLD, plain_handler)),
         plain("take both, EINTR", "complex", &[0, 1], &[TAKE_BOTH], |s| until_alarm(s, HOLD_BOTH, plain_handler)),
         plain("zero, EINTR", "zero", &[1], &[ZERO], |s| until_alarm(s, ZERO, plain_handler)),
+        left("take undo, cancelled", "none", &[0], &[], |s| until_alarm(s, HOLD, cancelled)),
+        left("take undo, cancelled", "alter", &[0], &[TAKE], |s| until_alarm(s, HOLD, cancelled)),
+        left("zero, cancelled", "zero", &[1], &[ZERO], |s| until_alarm(s, ZERO, cancelled)),
+        left("take both, cancelled", "complex", &[0, 1], &[TAKE_BOTH, TAKE], |s| until_alarm(s, HOLD_BOTH, cancelled)),
         caught("take undo, handler", "none", &[0], &[], |s| until_alarm(s, HOLD, through_the_trampoline)),
         caught("take undo, handler", "alter", &[0], &[TAKE], |s| until_alarm(s, HOLD, through_the_trampoline)),
         caught("zero, handler", "zero", &[1], &[ZERO], |s| until_alarm(s, ZERO, through_the_trampoline)),
