@@ -289,9 +289,11 @@ impl Engine {
             t.deferred.store(0, Relaxed);
         }
         self.enter(t);
-        let r = self.attach_process().and_then(|()| self.attach_thread(t));
+        let r = self.attach_process().and_then(|new| self.attach_thread(t).map(|()| new));
         self.leave(t);
-        r?;
+        if r? {
+            self.give_back_if_alone(t);
+        }
         // Now that this thread has a slot, in whose name it can be done, and before another one needs a further slot: so the tables stay as
         // large as there are ever living at once, and a batch.
         if self.about_to_grow() {
@@ -301,13 +303,14 @@ impl Engine {
         Ok(())
     }
 
-    fn attach_process(&self) -> Result<(), Errno> {
+    /// True: the process is new in the namespace.
+    fn attach_process(&self) -> Result<bool, Errno> {
         let pid = sys::getpid();
         // ATTACHED
         if let Some(attached) = self.attachment().pid() {
             if attached == pid {
                 self.wiped(wiped::PID_BITS).store(word::pid_bits(pid), Relaxed);
-                return Ok(());
+                return Ok(false);
             }
             // A vfork child in its parent's memory: it has no place of its own to keep, and the parent's is not its to use.
             return Err(Errno::ENOSYS);
@@ -327,15 +330,15 @@ impl Engine {
             }
         }
         let first = self.epoch() == 0;
-        let r = if first { self.attach_process_locked(pid) } else { Ok(()) };
+        let r = if first { self.attach_process_locked(pid) } else { Ok(false) };
         lock.store(0, Release);
-        if let (true, Ok(()), Some(hook)) = (first, r, self.attached_hook()) {
+        if let (true, Ok(_), Some(hook)) = (first, r, self.attached_hook()) {
             hook();
         }
         r
     }
 
-    fn attach_process_locked(&self, pid: u32) -> Result<(), Errno> {
+    fn attach_process_locked(&self, pid: u32) -> Result<bool, Errno> {
         let identity = Identity::of(pid);
         let h = self.arena.header();
         let mine = (0..self.procs_high()).find(|&i| {
@@ -363,12 +366,14 @@ impl Engine {
             }
             None => self.claim_process(pid, identity)?,
         };
+        // KEPT-PAGES: its place before its first look at a set.
+        edges::kept_pages();
         self.attachment().publish(proc, pid, h.attached.fetch_add(1, Relaxed).wrapping_add(1).max(1));
         // WATCHER
         if edges::ring(&h.doorbell, &h.watcher) {
             manyway_sync::futex::wake(&h.doorbell, u32::MAX);
         }
-        Ok(())
+        Ok(mine.is_none())
     }
 
     fn attach_thread(&self, t: &Thread) -> Result<(), Errno> {

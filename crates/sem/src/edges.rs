@@ -320,6 +320,12 @@ impl Attachment<'_> {
     }
 }
 
+/// Behind a process's taking of a slot, before its first look at the id table; and behind the registry's lock, before a look at who has slots, for
+/// one who gives pages of removed sets back. KEPT-PAGES: the slot is seen, or the id table is seen as it is without the set.
+pub fn kept_pages() {
+    fence(SeqCst);
+}
+
 /// Tells that there is a watcher. WATCHER: the mark, then a look at the slots; who takes a slot rings, then looks for the mark. The fences let
 /// one of the two see the other.
 pub fn watch(watcher: &AtomicU32, pid: u32) {

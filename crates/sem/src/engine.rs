@@ -7,7 +7,7 @@ use manyway_shm::layout::MAX_SETS;
 pub use manyway_shm::{Fairness, Limits, OpenError, OpenOptions, Share};
 use manyway_sync::atomic::{AtomicU32, AtomicU64, Ordering::*};
 use manyway_sync::memory::WipedPage;
-use manyway_sync::{Errno, futex};
+use manyway_sync::{Errno, futex, sys};
 
 use crate::abi::{SemBuf, SemInfo, SetStat, Timespec};
 pub use crate::attach::Thread;
@@ -89,6 +89,8 @@ pub struct Engine {
     lost: AtomicU32,
     /// How often this process has met damage.
     pub(crate) met_damage: AtomicU32,
+    /// The process that opened it; a fork's child is another one.
+    pub(crate) opener: u32,
     deferred_hook: Option<fn(&Thread)>,
     attached_hook: Option<fn()>,
 }
@@ -107,6 +109,7 @@ impl Engine {
             verdicts: [const { AtomicU64::new(0) }; 16],
             lost: AtomicU32::new(0),
             met_damage: AtomicU32::new(0),
+            opener: sys::getpid(),
             deferred_hook: None,
             attached_hook: None,
         };
@@ -186,56 +189,56 @@ impl Engine {
         {
             return Ok(());
         }
-        self.unless_lost(self.semop_slow(t, id, ops, timeout))
+        self.on_sets(t, || self.semop_slow(t, id, ops, timeout))
     }
 
     /// GETVAL.
     pub fn getval(&self, t: &Thread, id: i32, num: i32) -> Result<i32, Errno> {
-        self.unless_lost(self.get_val(t, id, num))
+        self.on_sets(t, || self.get_val(t, id, num))
     }
     /// GETPID.
     pub fn getpid(&self, t: &Thread, id: i32, num: i32) -> Result<i32, Errno> {
-        self.unless_lost(self.get_pid(t, id, num))
+        self.on_sets(t, || self.get_pid(t, id, num))
     }
     /// GETNCNT.
     pub fn getncnt(&self, t: &Thread, id: i32, num: i32) -> Result<i32, Errno> {
-        self.unless_lost(self.get_count(t, id, num, Count::Alter))
+        self.on_sets(t, || self.get_count(t, id, num, Count::Alter))
     }
     /// GETZCNT.
     pub fn getzcnt(&self, t: &Thread, id: i32, num: i32) -> Result<i32, Errno> {
-        self.unless_lost(self.get_count(t, id, num, Count::Zero))
+        self.on_sets(t, || self.get_count(t, id, num, Count::Zero))
     }
     /// SETVAL.
     pub fn setval(&self, t: &Thread, id: i32, num: i32, val: i32) -> Result<(), Errno> {
-        self.unless_lost(self.set_val(t, id, num, val))
+        self.on_sets(t, || self.set_val(t, id, num, val))
     }
     /// Number of semaphores of a set that the caller may read (GETALL) or alter (SETALL): the length of its array.
-    pub fn array_len(&self, _t: &Thread, id: i32, alter: bool) -> Result<usize, Errno> {
-        self.unless_lost(self.array_length(id, alter))
+    pub fn array_len(&self, t: &Thread, id: i32, alter: bool) -> Result<usize, Errno> {
+        self.on_sets(t, || self.array_length(id, alter))
     }
     /// GETALL. `out` must have at least `array_len` elements.
     pub fn getall(&self, t: &Thread, id: i32, out: &mut [u16]) -> Result<(), Errno> {
-        self.unless_lost(self.get_all(t, id, out))
+        self.on_sets(t, || self.get_all(t, id, out))
     }
     /// SETALL. `vals` must have at least `array_len` elements.
     pub fn setall(&self, t: &Thread, id: i32, vals: &[u16]) -> Result<(), Errno> {
-        self.unless_lost(self.set_all(t, id, vals))
+        self.on_sets(t, || self.set_all(t, id, vals))
     }
     /// IPC_STAT.
     pub fn stat(&self, t: &Thread, id: i32) -> Result<SetStat, Errno> {
-        self.unless_lost(self.ipc_stat(t, id))
+        self.on_sets(t, || self.ipc_stat(t, id))
     }
     /// SEM_STAT (`any` false) and SEM_STAT_ANY: by index; the result's `id` is what the call returns.
     pub fn stat_index(&self, t: &Thread, index: i32, any: bool) -> Result<SetStat, Errno> {
-        self.unless_lost(self.stat_by_index(t, index, any))
+        self.on_sets(t, || self.stat_by_index(t, index, any))
     }
     /// IPC_SET: owner and the low nine bits of the mode.
     pub fn set_perm(&self, t: &Thread, id: i32, uid: u32, gid: u32, mode: u32) -> Result<(), Errno> {
-        self.unless_lost(self.set_perms(t, id, uid, gid, mode))
+        self.on_sets(t, || self.set_perms(t, id, uid, gid, mode))
     }
     /// IPC_RMID.
     pub fn remove(&self, t: &Thread, id: i32) -> Result<(), Errno> {
-        self.unless_lost(self.remove_set(t, id))
+        self.on_sets(t, || self.remove_set(t, id))
     }
     /// IPC_INFO, SEM_INFO.
     pub fn info(&self) -> SemInfo {
@@ -250,7 +253,7 @@ impl Engine {
     /// Applies the calling process's own adjustments now (unshare(CLONE_SYSVSEM)), unless other threads share them: then the kernel only
     /// leaves the list to those, and so does this, but for what the calling thread does later, which joins it again.
     pub fn apply_own_undo(&self, t: &Thread) {
-        if !manyway_sync::sys::has_threads()
+        if !sys::has_threads()
             && let Ok(me) = self.me(t)
         {
             self.apply_process(t, &me, me.proc, me.pid);
@@ -286,6 +289,15 @@ impl Engine {
     pub fn replace_lost(&self, address: usize) -> bool {
         // Before the zeros are there: another thread that met them first would take them for an arena without sets.
         self.arena.replace_lost(address, || self.lost.store(1, SeqCst))
+    }
+    /// A call that looks sets up. Who has no place in the namespace takes it first: what is freed while nobody has one is given back, so whoever
+    /// knows of a set must have had one when he came to know it.
+    pub(crate) fn on_sets<T>(&self, t: &Thread, call: impl FnOnce() -> Result<T, Errno>) -> Result<T, Errno> {
+        if self.epoch() == 0 {
+            // Who finds no room for one may look all the same; a call that cannot do without says so itself.
+            let _ = self.me(t);
+        }
+        self.unless_lost(call())
     }
     /// What a call came to, or EIO when the arena was lost meanwhile: then it may have met zeros anywhere, and taken them for what they are not.
     pub(crate) fn unless_lost<T>(&self, r: Result<T, Errno>) -> Result<T, Errno> {

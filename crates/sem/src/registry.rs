@@ -3,15 +3,16 @@
 use manyway_shm::alloc::Kind as Object;
 use manyway_shm::layout::*;
 use manyway_sync::atomic::{AtomicU16, Ordering::*};
-use manyway_sync::{Errno, clock};
+use manyway_sync::{Errno, clock, sys};
 
 use crate::abi::*;
-use crate::attach::{Me, Thread};
+use crate::attach::{Me, Thread, wiped};
 use crate::edges::{self, commit};
 use crate::engine::Engine;
 use crate::journal::{Kind, head};
 use crate::lock::Wait;
 use crate::set::{INDEX_BITS, IdEntry, SetRef};
+use crate::slots::{ProcWord, SlotState, ThreadWord};
 use crate::step::Journal;
 use crate::wake::Wakes;
 use crate::word;
@@ -279,6 +280,39 @@ impl Engine {
             self.free_record(proc, set.index);
         }
         edges::close_set(&set.head.lock, set.cells().map(|(_, cell)| cell));
+    }
+
+    /// Gives back the pages that freed objects have kept, if the calling process, which has just taken its place, is the only one here. Nobody
+    /// can touch them then: whoever knows of a set looked it up when he had a place, places are given up by a process's end only, and
+    /// what is free now no later look-up finds (docs/segment.md, *Pages of what is freed*).
+    #[cold]
+    pub(crate) fn give_back_if_alone(&self, t: &Thread) {
+        // Other threads of this process may have looked something up already; a fork's child may be in the middle of its parent's call.
+        if !self.arena.keeps_pages() || self.opener != sys::getpid() || sys::has_threads() {
+            return;
+        }
+        let mine = self.wiped(wiped::PROC).load(Relaxed) as u32;
+        let is_taken =
+            |proc| proc != mine && self.proc_slot(proc).is_some_and(|p| ProcWord(p.word.load(Acquire)).state() != SlotState::Free);
+        if (0..self.procs_high()).any(|proc| is_taken(proc) && !self.process_gone(proc)) {
+            return;
+        }
+        // Journals of the dead name sets.
+        self.reap_processes(t, None, true);
+        let Ok(me) = self.enter_as_me(t) else { return };
+        me.ctl.step.store(0, Relaxed);
+        commit(&me.ctl.head, head(Kind::Registry, 0, 0));
+        if self.lock_registry(t, me.slot, Wait::Brief).is_ok() {
+            // KEPT-PAGES: who is not seen here looks for sets behind what has been withdrawn from the id table.
+            edges::kept_pages();
+            let is_claimed =
+                |slot| slot != me.slot && self.thread_word(slot).is_some_and(|w| ThreadWord(w.load(Acquire)).state() != SlotState::Free);
+            if !(0..self.procs_high()).any(is_taken) && !(0..self.threads_high()).any(is_claimed) {
+                self.arena.give_back();
+            }
+            self.unlock_registry();
+        }
+        self.leave(t);
     }
 
     /// Makes the registry's caches anew from the roots: allocation bitmaps, key hash, counts. Under the registry lock.

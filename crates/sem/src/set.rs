@@ -70,11 +70,11 @@ impl Engine {
     #[inline]
     pub(crate) fn set_of_index(&self, index: u32) -> Option<(IdEntry, SetRef<'_>)> {
         let e = IdEntry::find(self.id_word(index)?);
-        // What lies before the extents is no set but damage.
-        if e.0 == 0 || e.at() < EXTENTS_AT {
+        // Where no set begins, or there is none, is damage.
+        if e.0 == 0 || !self.arena.is_set(e.at()) {
             return None;
         }
-        Some((e, SetRef::at(&self.arena, e.at(), e.tag(), index)?))
+        SetRef::at(&self.arena, e.at(), e.tag(), index).filter(|set| set.nsems > 0).map(|set| (e, set))
     }
 
     /// The set of an id; EINVAL when there is none.

@@ -229,6 +229,28 @@ fn watcher_or_newcomer_sees_the_other() {
     });
 }
 
+/// KEPT-PAGES: who gives a removed set's page back sees the newcomer's slot, or the newcomer does not find the set.
+#[test]
+fn page_is_kept_or_the_set_is_not_found() {
+    check_thoroughly(|| {
+        let w = World::new([0, 0]);
+        w.slots[0].word.store(0, Relaxed);
+        let id = Arc::new(AtomicU32::new(7));
+        let newcomer = {
+            let (w, id) = (w.clone(), id.clone());
+            thread::spawn(move || {
+                assert!(take(&w.slots[0]));
+                edges::kept_pages();
+                id.load(Acquire) == 7
+            })
+        };
+        id.store(0, Release);
+        edges::kept_pages();
+        let kept = w.slots[0].word.load(Relaxed) != 0;
+        assert!(!newcomer.join().unwrap() || kept, "found, and its page is given back");
+    });
+}
+
 /// SLOT-RECOVER: one recoverer at a time, and each sees what the last one did.
 #[test]
 fn recoverers_exclude_each_other() {

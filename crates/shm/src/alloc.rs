@@ -3,7 +3,7 @@
 //! Everything here but [`Arena::take_extent`] is called under the registry lock.
 
 use manyway_sync::Errno;
-use manyway_sync::atomic::{AtomicU64, Ordering::*};
+use manyway_sync::atomic::{AtomicU32, AtomicU64, Ordering::*};
 
 use crate::arena::Arena;
 use crate::layout::*;
@@ -96,10 +96,6 @@ impl Kind {
     }
 }
 
-/// Free one-page sets whose page stays allocated, per extent: a program that creates and removes a set over and over pays no
-/// allocation, and a compare-and-swap in flight meets a page that is there.
-const KEPT_PAGES: u64 = 16;
-
 /// The entry of an extent that is being taken: of no kind yet.
 const TAKING: u64 = 0xff;
 
@@ -168,9 +164,12 @@ impl Arena {
                 continue;
             }
             let at = extent_at(e) + kind.bitmap_bytes() + n * kind.size();
+            self.populate(at, 1)?;
+            // Sets and undo records begin with their tag and their size; that of the last one there stays.
+            let is_new = self.at::<AtomicU32>(at + 4).is_some_and(|nsems| nsems.load(Relaxed) == 0);
             if let Err(none) = self.populate(at, bytes.clamp(1, kind.size())) {
-                // What there was room for must not stay with an object that was not made.
-                if kind.size() >= PAGE {
+                // What there was room for must not stay with an object that was not made; but for pages that somebody may know.
+                if is_new && kind.size() >= PAGE {
                     self.release(at, kind.size());
                 }
                 return Err(none);
@@ -211,7 +210,7 @@ impl Arena {
         (within % kind.size() == 0 && n < kind.objects()).then_some((kind, e, n))
     }
 
-    /// Frees an object.
+    /// Frees an object. Its pages stay, for the next one: somebody may be about to touch them (docs/segment.md, *Pages of what is freed*).
     pub fn free(&self, at: u64) {
         let Some((kind, e, n)) = self.locate(at) else { return };
         let (Some(word), Some(entry)) = (self.at::<AtomicU64>(extent_at(e) + n / 64 * 8), self.extent_entry(e)) else {
@@ -224,14 +223,41 @@ impl Arena {
         let free = (entry.load(Relaxed) >> 8) + 1;
         word.store(was & !(1 << (n % 64)), Relaxed);
         entry.store(free << 8 | kind as u64, Relaxed);
-        let keep = if kind == Set1 && n < KEPT_PAGES { PAGE } else { 0 };
-        if kind.size() >= PAGE {
-            self.release(at + keep, kind.size() - keep);
+        self.header().kept.store(1, Relaxed);
+    }
+
+    /// True when there may be pages of freed objects.
+    pub fn keeps_pages(&self) -> bool {
+        self.header().kept.load(Relaxed) != 0
+    }
+
+    /// Gives the pages of all free objects back. The caller has made sure that nobody can touch them: no process, nor thread of its own, has
+    /// found anything in this arena before.
+    pub fn give_back(&self) {
+        for e in 0..self.extents_in_use() {
+            let kind = self.extent_entry(e).and_then(|w| Kind::from_u8(w.load(Acquire) as u8));
+            let Some(kind) = kind.filter(|&k| k != Threads && k.size() >= PAGE) else { continue };
+            let first = extent_at(e) + kind.bitmap_bytes();
+            let in_use = |n: u64| self.at::<AtomicU64>(extent_at(e) + n / 64 * 8).is_none_or(|w| w.load(Relaxed) >> (n % 64) & 1 == 1);
+            // One call for all that lie side by side.
+            let mut begin = 0;
+            for n in 0..=kind.objects() {
+                if n == kind.objects() || in_use(n) {
+                    if begin < n {
+                        self.release(first + begin * kind.size(), (n - begin) * kind.size());
+                    }
+                    begin = n + 1;
+                }
+            }
         }
+        // Last: should the caller die before, the next one does it.
+        self.header().kept.store(0, Relaxed);
     }
 
     /// Forgets which objects are in use. Follow with [`Arena::mark`] for all that the roots reach.
     pub fn clear_marks(&self) {
+        // What a death left half made is free from now on.
+        self.header().kept.store(1, Relaxed);
         for e in 0..self.extents_in_use() {
             let Some(entry) = self.extent_entry(e) else { continue };
             let Some(kind) = Kind::from_u8(entry.load(Relaxed) as u8).filter(|&k| k != Threads) else {

@@ -127,7 +127,8 @@ pub struct Header {
     pub damage_time: AtomicU64,
     /// How often any was met.
     pub damages: AtomicU32,
-    _pad2: u32,
+    /// 1: freed objects may have kept their pages.
+    pub kept: AtomicU32,
 
     /// Extents of thread slots, plus 1: slot i lies in entry i / THREADS_PER_EXTENT.
     pub thread_extents: [AtomicU32; (MAX_SLOTS / THREADS_PER_EXTENT) as usize],

@@ -192,8 +192,12 @@ fn an_empty_namespace_costs_256_kib_and_a_set_8() {
     for id in ids {
         assert_eq!(e.remove(&t, id), Ok(()));
     }
-    let after = place.cost();
-    assert!(after <= 256 << 10, "an emptied namespace costs {after} bytes");
+    // What they had is there for the next ones; `full.rs` sees it go back.
+    let cost = place.cost();
+    for _ in 0..100 {
+        e.semget(&t, IPC_PRIVATE, 1, 0o600).expect("a set");
+    }
+    assert_eq!(place.cost(), cost, "new sets cost nothing that is new");
 }
 
 #[test]

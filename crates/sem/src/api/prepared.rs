@@ -93,10 +93,11 @@ impl Prepared {
     #[inline(always)]
     fn fast(&self) -> bool {
         let (Some(pair), set, engine) = (&self.pair, self.set.found(), self.set.engine()) else { return false };
+        // First: who has no place in the namespace must not look at the set.
+        let Some(seat) = thread::seat(self.set.namespace().shared()) else { return false };
         if !fast::is_of(pair.cells, set.tag, clock::realtime_secs()) || !engine.owner_permits(set.head, pair.want) {
             return false;
         }
-        let Some(seat) = thread::seat(self.set.namespace().shared()) else { return false };
         engine.enter_first(seat.thread);
         let done = fast::pair(pair.cells[0], pair.cells[1], &seat.by, set.page(), set.tag, pair.ops[0], pair.ops[1]);
         engine.leave_first(seat.thread);

@@ -216,13 +216,10 @@ impl Semaphore {
     fn operate(&self, op: i16, patience: impl FnOnce() -> Patience) -> Result<(), Error> {
         let engine = self.set.engine();
         let set = self.set.found();
-        if engine.owner_permits(set.head, if op == 0 { 4 } else { 2 }) && fast::is_current([self.cell], set.tag) {
-            let done = if self.undo {
-                self.operate_undo(op)
-            } else {
-                let pid_bits = engine.wiped(wiped::PID_BITS).load(Relaxed);
-                pid_bits != 0 && fast::plain(self.cell, set.tag, pid_bits, op.into())
-            };
+        // First: who has no place in the namespace must not look at the set.
+        let pid_bits = engine.wiped(wiped::PID_BITS).load(Relaxed);
+        if pid_bits != 0 && engine.owner_permits(set.head, if op == 0 { 4 } else { 2 }) && fast::is_current([self.cell], set.tag) {
+            let done = if self.undo { self.operate_undo(op) } else { fast::plain(self.cell, set.tag, pid_bits, op.into()) };
             if done {
                 return Ok(());
             }

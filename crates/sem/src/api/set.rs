@@ -195,7 +195,8 @@ pub struct Set {
 
 impl Set {
     pub(super) fn find(namespace: Namespace, id: i32) -> Result<Set, Error> {
-        let found = namespace.engine().set_of_id(id).map_err(|e| Error::of_set(id, e))?;
+        let engine = namespace.engine();
+        let found = thread::with(namespace.shared(), |t| engine.on_sets(t, || engine.set_of_id(id))).map_err(|e| Error::of_set(id, e))?;
         Ok(Set { namespace, found, id, interruptible: false })
     }
 
@@ -292,6 +293,8 @@ impl Set {
         let (Ok(a), Ok(b)) = (a.raw(), b.raw()) else { return false };
         let (a, b) = if a.num < b.num { (a, b) } else { (b, a) };
         let (engine, set) = (self.engine(), &self.found);
+        // First: who has no place in the namespace must not look at the set.
+        let Some(seat) = thread::seat(self.namespace.shared()) else { return false };
         if a.num == b.num
             || b.num as u32 >= set.nsems
             || (a.flg | b.flg) & SEM_UNDO as i16 != 0
@@ -301,9 +304,7 @@ impl Set {
         }
         let view = set.arena.view();
         let cell = |num: u16| view.at::<Cell>(set.at + (size_of::<SetHead>() + num as usize * size_of::<Cell>()) as u64);
-        let (Some(ca), Some(cb), Some(seat)) = (cell(a.num), cell(b.num), thread::seat(self.namespace.shared())) else {
-            return false;
-        };
+        let (Some(ca), Some(cb)) = (cell(a.num), cell(b.num)) else { return false };
         if !fast::is_of([ca, cb], set.tag, now) {
             return false;
         }
@@ -332,11 +333,13 @@ impl Set {
     pub(super) fn call(&self, ops: &[SemBuf], patience: Patience) -> Result<(), Error> {
         self.check(ops)?;
         loop {
-            // What a removed set's memory says of permissions means nothing.
-            self.exists()?;
             let timeout = patience.timeout();
-            match thread::with(self.namespace.shared(), |t| {
-                self.engine().unless_lost(self.engine().semop_set(t, &self.found, ops, timeout))
+            match self.with_errno(|e, t| {
+                e.on_sets(t, || {
+                    // What a removed set's memory says of permissions means nothing.
+                    self.exists()?;
+                    e.semop_set(t, &self.found, ops, timeout)
+                })
             }) {
                 Ok(()) => return Ok(()),
                 Err(Errno::EINTR) if !self.interruptible => {}
@@ -436,15 +439,18 @@ impl Set {
     pub(super) fn found(&self) -> &SetRef<'static> {
         &self.found
     }
-    pub(super) fn exists(&self) -> Result<(), Error> {
+    fn exists(&self) -> Result<(), Errno> {
         match self.engine().set_of_id(self.id) {
             Ok(now) if now.tag == self.found.tag => Ok(()),
-            _ => Err(Error::Removed { id: self.id }),
+            _ => Err(Errno::EIDRM),
         }
     }
     /// Calls the engine about this set.
     pub(super) fn with<R>(&self, f: impl FnOnce(&Engine, &Thread) -> Result<R, Errno>) -> Result<R, Error> {
-        thread::with(self.namespace.shared(), |t| f(self.engine(), t)).map_err(|e| Error::of_set(self.id, e))
+        self.with_errno(f).map_err(|e| Error::of_set(self.id, e))
+    }
+    fn with_errno<R>(&self, f: impl FnOnce(&Engine, &Thread) -> Result<R, Errno>) -> Result<R, Errno> {
+        thread::with(self.namespace.shared(), |t| f(self.engine(), t))
     }
 }
 

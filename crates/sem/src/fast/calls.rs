@@ -46,11 +46,15 @@ impl Engine {
         if flg as i32 & SEM_UNDO != 0 {
             return self.undo_one(t, id, num, op);
         }
+        // First: who has no place in the namespace must not look at its sets.
+        let pid_bits = self.wiped(wiped::PID_BITS).load(Relaxed);
+        if pid_bits == 0 {
+            return false;
+        }
         let view = self.arena.view();
         let Some(set) = self.fast_set(view, id, if op == 0 { 4 } else { 2 }) else { return false };
         let Some(cell) = set.cell(view, num) else { return false };
-        let pid_bits = self.wiped(wiped::PID_BITS).load(Relaxed);
-        pid_bits != 0 && is_current([cell], set.entry.tag()) && plain(cell, set.entry.tag(), pid_bits, op as i32)
+        is_current([cell], set.entry.tag()) && plain(cell, set.entry.tag(), pid_bits, op as i32)
     }
 
     /// The calling thread as the one who operates, if it is attached. In a section: outside, a handler may fork, and its
@@ -140,7 +144,7 @@ impl Engine {
         let now = clock::realtime_secs();
         let view = self.arena.view();
         let (a, b) = if first.num < second.num { (first, second) } else { (second, first) };
-        if a.num == b.num || (a.flg | b.flg) as i32 & SEM_UNDO != 0 {
+        if a.num == b.num || (a.flg | b.flg) as i32 & SEM_UNDO != 0 || self.wiped(wiped::PID_BITS).load(Relaxed) == 0 {
             return false;
         }
         let want = if a.op | b.op == 0 { 4 } else { 2 };

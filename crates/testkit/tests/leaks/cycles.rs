@@ -140,10 +140,8 @@ pub fn full(p: &Place, n: usize) {
         let stat = nix::sys::statfs::statfs(mounted.0.path()).expect("it is mounted");
         stat.blocks_free()
     };
-    // One of each first: extents, bitmaps and tables are made once.
-    for size in SIZES {
-        own.remove(own.set(size));
-    }
+    // One of each first: extents, bitmaps and tables are made once. They stay, so that their pages are nobody else's.
+    let kept = SIZES.map(|size| own.set(size));
     let refused = |r: Result<i32, Errno>| r.is_err_and(|e| [Errno::ENOSPC, Errno::ENOMEM].contains(&e));
     // Room for three pages: a set of four does not fit.
     std::fs::write(&filler, vec![1; (free() as usize - 3) * 4096]).expect("room");
@@ -164,6 +162,7 @@ pub fn full(p: &Place, n: usize) {
     for file in [filler, rest] {
         std::fs::remove_file(file).expect("own file");
     }
+    kept.into_iter().for_each(|id| own.remove(id));
     for size in SIZES {
         own.remove(own.set(size));
     }

@@ -61,7 +61,7 @@ fn main() {
     }
     // One at a time: they count what this process has.
     let args = Arguments { test_threads: Some(1), ..Arguments::from_args() };
-    let all = std::env::var("MANYWAY_LEAKS").is_ok_and(|v| v == "all");
+    let all = manyway_testkit::asks_for_all("MANYWAY_LEAKS");
     static DONE: Mutex<(usize, usize)> = Mutex::new((0, 0));
     let trials = KINDS.iter().map(|kind| {
         let n = if all { kind.many } else { kind.few };

@@ -1,5 +1,7 @@
 //! The first process of a storm's PID namespace: it makes the sets, starts the workers, kills, stops and replaces them, and judges.
 
+mod fleet;
+
 use std::collections::HashSet;
 use std::ffi::CString;
 use std::fs;
@@ -7,7 +9,6 @@ use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::*};
 use std::time::{Duration, Instant};
@@ -18,12 +19,13 @@ use manyway_shm::{Arena, OpenOptions as ArenaOptions};
 use nix::errno::Errno as Os;
 use nix::mount::{MsFlags, mount};
 use nix::sys::signal::{Signal, kill};
-use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
+use nix::sys::wait::{WaitPidFlag, waitpid};
 use nix::unistd::Pid;
 
+use fleet::kill_worker;
+
 use crate::audit::{Audit, Losses};
-use crate::ledger::{Count, Crew, DOOMED, Ledger, SETS, UNITS, Unit, Use, size_of_set, use_of};
-use crate::worker::{self, Orders};
+use crate::ledger::{Count, DOOMED, Ledger, SETS, UNITS, Use, size_of_set, use_of};
 use crate::{order, sys};
 
 /// Worker processes that the conductor keeps going; those that they fork come on top.
@@ -68,8 +70,6 @@ struct Storm<'a> {
     starting: HashSet<u32>,
     watcher: Option<u32>,
     started: u64,
-    /// When the file system was last full.
-    filled: Option<Instant>,
     /// All are being killed.
     over: bool,
 }
@@ -105,7 +105,6 @@ pub fn main(weather: &Weather) {
         starting: HashSet::new(),
         watcher: None,
         started: 0,
-        filled: None,
         over: false,
     };
     let looks = Audit { arena: &arena, ledger };
@@ -160,13 +159,6 @@ pub fn few_pids() -> bool {
 fn release(text: &str) -> (u32, u32) {
     let mut numbers = text.split(['.', '-']).map(|n| n.parse().unwrap_or(0));
     (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0))
-}
-
-/// Kills a process of the storm, if it still is one.
-fn kill_worker(ledger: &Ledger, killed: &Mutex<HashSet<u32>>, pid: u32) -> bool {
-    let mut killed = killed.lock().expect("nobody panics here");
-    let known = ledger.enlisted().any(|(_, p)| p == pid);
-    known && killed.insert(pid) && kill(Pid::from_raw(pid as i32), Signal::SIGKILL).is_ok()
 }
 
 impl Storm<'_> {
@@ -244,120 +236,6 @@ impl Storm<'_> {
         }
     }
 
-    fn kill(&self, pid: u32) {
-        if kill_worker(self.ledger, self.killed, pid) {
-            self.ledger.count(Count::Kills);
-        }
-    }
-
-    /// Continues the stopped whose time has come, or all.
-    fn let_go(&mut self, all: bool) {
-        let now = Instant::now();
-        self.stopped.retain(|(pid, until)| {
-            let stay = !all && now < *until;
-            if !stay {
-                let _ = kill(Pid::from_raw(*pid as i32), Signal::SIGCONT);
-            }
-            stay
-        });
-    }
-
-    /// Starts workers until there are as many as there should be.
-    fn keep_up(&mut self) {
-        let now: HashSet<u32> = self.ledger.enlisted().map(|(_, pid)| pid).collect();
-        for pid in now.difference(&self.present) {
-            if self.past.remove(pid) {
-                self.ledger.count(Count::PidsReused);
-            }
-        }
-        self.present = now;
-        self.starting.retain(|pid| !self.present.contains(pid));
-        for _ in self.present.len() + self.starting.len()..FLEET {
-            self.started += 1;
-            let orders = Orders {
-                dir: self.dir.clone(),
-                ledger: self.ledger_path.clone(),
-                seed: self.weather.seed.wrapping_mul(0x9e37_79b9).wrapping_add(self.started),
-                c: self.random.u8(..4) == 0,
-                before: None,
-            };
-            let mut command = worker::command(&orders, &self.weather.library);
-            match command.stdin(Stdio::null()).spawn() {
-                Ok(child) => self.starting.insert(child.id()),
-                // No pid is left.
-                Err(_) => break,
-            };
-        }
-    }
-
-    /// The watcher, or the next one when it was killed.
-    fn start_watcher(&mut self) {
-        if let Some(command) = &self.weather.command {
-            let mut watcher = Command::new(command);
-            watcher.args(["__watcher", "--reap", "--stay"]).arg(&self.dir).stdin(Stdio::null());
-            self.watcher = watcher.spawn().ok().map(|child| child.id());
-        }
-    }
-
-    /// Waits for those who have ended. Only those may have ended that were killed, or had done enough.
-    fn reap(&mut self) -> Result<(), String> {
-        loop {
-            let mut killed = self.killed.lock().expect("nobody panics here");
-            let status = match waitpid(None, Some(WaitPidFlag::WNOHANG)) {
-                Ok(WaitStatus::StillAlive) | Err(Os::ECHILD) => return Ok(()),
-                Err(e) => return Err(format!("waitpid: {e}")),
-                Ok(status) => status,
-            };
-            let Some(pid) = status.pid().map(|p| p.as_raw() as u32) else { continue };
-            let was_killed = killed.remove(&pid);
-            for (crew, _) in self.ledger.enlisted().filter(|(_, p)| *p == pid) {
-                Self::close(self.ledger, &mut self.losses, crew);
-            }
-            drop(killed);
-            self.past.insert(pid);
-            self.starting.remove(&pid);
-            let watcher = self.watcher == Some(pid);
-            if watcher {
-                self.watcher = None;
-                if !self.over {
-                    self.start_watcher();
-                }
-            }
-            match status {
-                WaitStatus::Exited(_, 0) if !watcher => {}
-                // What docs/segment.md says of sets that were removed, on a file system without a free page.
-                WaitStatus::Signaled(_, Signal::SIGBUS, _) if self.filled.is_some_and(|at| at.elapsed() < PATIENCE) => {
-                    self.ledger.count(Count::BusErrors);
-                }
-                WaitStatus::Signaled(_, Signal::SIGKILL, _) if was_killed || self.over => {}
-                // Its complaint is in the ledger.
-                WaitStatus::Exited(_, worker::COMPLAINED) => {}
-                other => return Err(format!("{} ended by itself: {other:?}", if watcher { "the watcher" } else { "a worker" })),
-            }
-        }
-    }
-
-    /// An entry whose process is gone, or has another one: what plain units it notes are lost.
-    fn close(ledger: &Ledger, losses: &mut Losses, crew: &Crew) {
-        for hand in &crew.hands {
-            let (which, certain, perhaps) = match hand.noted() {
-                Unit::None => (None, 0, 0),
-                Unit::Taking(s, num) | Unit::Giving(s, num) => (Some((s, num)), 0, 1),
-                Unit::Held(s, num) => (Some((s, num)), 1, 0),
-            };
-            if let Some(which) = which {
-                let lost = losses.entry(which).or_default();
-                *lost = (lost.0 + certain, lost.1 + perhaps);
-                ledger.count(Count::Losses);
-            }
-            hand.note(Unit::None);
-            hand.at.store(0, SeqCst);
-            hand.until.store(0, SeqCst);
-        }
-        crew.ended.store(0, SeqCst);
-        crew.pid.store(0, SeqCst);
-    }
-
     fn make(&self, s: usize) {
         let n = size_of_set(s);
         let made = self.engine.semget(&self.t, IPC_PRIVATE, n.into(), 0o600).and_then(|id| {
@@ -411,7 +289,6 @@ impl Storm<'_> {
             std::thread::sleep(Duration::from_micros(self.random.u64(100..3_000)));
         }
         drop(file);
-        self.filled = Some(Instant::now());
         fs::remove_file(&path).expect("own file");
         self.ledger.full.fetch_add(1, SeqCst);
     }
@@ -581,7 +458,7 @@ impl Storm<'_> {
             let (slots, objects) = (self.audit.slots_in_use(), self.audit.objects_in_use());
             return Err(format!("all are dead, and thread slots and process slots {slots:?} and {objects} objects are in use"));
         }
-        // What stays: the pages of slots and of records smaller than a page, for the next ones.
+        // What stays: pages, for the next ones. There were never more sets than at first, but there are records of those who use them.
         let now = fs::metadata(self.dir.join("arena-v1")).expect("the arena").blocks() * 512;
         let slots = u64::from(self.audit.threads_high()) * 8192 + u64::from(self.audit.procs_high()) * 256;
         if now > at_first + slots + (1 << 20) {

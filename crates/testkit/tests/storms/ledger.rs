@@ -88,7 +88,6 @@ pub enum Count {
     SleepersJudged,
     OrdersJudged,
     Losses,
-    BusErrors,
     Last,
 }
 
@@ -134,7 +133,6 @@ impl Count {
         "sleepers judged",
         "orders judged",
         "plain units lost by deaths",
-        "ended by SIGBUS on the full file system",
     ];
 }
 

@@ -64,17 +64,7 @@ fn checked(ret: i32) -> Result<i32, Errno> {
     if ret != -1 {
         return Ok(ret);
     }
-    let e = Errno(io::Error::last_os_error().raw_os_error().unwrap_or(0));
-    if e == Errno::EIO {
-        // The preloaded library has lost the arena for a page that nothing can back, where a crate's program dies: so does this one, and the
-        // conductor judges whether it may.
-        // SAFETY: ends the process; nobody's handler is lost by it.
-        unsafe {
-            libc::signal(libc::SIGBUS, libc::SIG_DFL);
-            libc::raise(libc::SIGBUS);
-        }
-    }
-    Err(e)
+    Err(Errno(io::Error::last_os_error().raw_os_error().unwrap_or(0)))
 }
 
 /// C's semop, or semtimedop.
