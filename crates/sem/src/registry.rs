@@ -253,7 +253,7 @@ impl Engine {
         self.carry_removal(set, false, wakes);
         // Sleepers look at the set no more once they are marked; wake before the memory goes, so that a wait on it ends.
         wakes.wake();
-        // A removal that is begun again needs the set's head, which goes with the memory.
+        // A removal that is begun again would be that of the next set in this memory.
         commit(&me.ctl.head, head(Kind::Registry, 0, 0));
         self.arena.free(set.at);
         Ok(())

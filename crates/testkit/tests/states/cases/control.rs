@@ -198,7 +198,7 @@ fn removal() -> Vec<Case> {
         rmid("zero", &[2, 1], &[ZERO, ZERO]).and(held),
         rmid("alter", &[0, 1], &[TAKE, HOLD]).and(held),
         rmid("complex", &[0, 1], &[TAKE_BOTH, HOLD_BOTH, ZERO_BOTH, TAKE]),
-        // Its head goes with its memory; what is left in its place names index 0, where there is another set, of which somebody holds something.
+        // Beside a set with index 0, of which somebody holds something.
         rmid("none, several pages", &[1; 100], &[]).and(|s| {
             let (e, t) = (s.checker.engine, s.checker.t);
             e.set_limits(Limits { mni: 3, ..e.limits() }).expect("possible limits");
