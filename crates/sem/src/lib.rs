@@ -65,9 +65,10 @@ pub use api::{
     Error, Key, Namespace, NamespaceError, NamespaceOptions, Op, Permit, Prepared, PrivateNamespace, Semaphore, Set, SetOptions,
     SleepingCall,
 };
-pub use engine::{Damage, DamageReport, Engine, Fairness, Holder, Limits, OpenError, OpenOptions, Share, Sleeper, Thread};
 #[cfg(not(loom))]
+pub use engine::{Damage, DamageReport, Engine, Fairness, Holder, Limits, OpenError, OpenOptions, Share, Sleeper, Thread};
 /// The version of the shared memory's layout: it is in the name of the arena's file, so that each layout has a file of its own.
+#[cfg(not(loom))]
 pub use manyway_shm::layout::VERSION as LAYOUT;
 pub use manyway_sync::Errno;
 

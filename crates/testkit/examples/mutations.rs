@@ -68,7 +68,13 @@ fn main() -> ExitCode {
         println!("{:36} {text} ({:.0} s)", m.name, began.elapsed().as_secs_f32());
     }
     let missed = chosen.len() as u32 - caught;
-    println!("proof: mutations: {} tried, {caught} caught, {} missed, {wrong} that could not be tried", chosen.len(), missed - wrong);
+    let of = |by: Instrument| format!("{} by {}", chosen.iter().filter(|m| m.by == by).count(), by.name());
+    println!(
+        "proof: mutations: {} tried ({}), {caught} caught, {} missed, {wrong} that could not be tried",
+        chosen.len(),
+        [Instrument::Loom, Instrument::Shuttle, Instrument::Test].map(of).join(", "),
+        missed - wrong
+    );
     if missed == 0 && !chosen.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
