@@ -74,3 +74,16 @@ fn a_child_of_vfork_is_told_that_it_has_no_semaphores() {
     assert_eq!(run(On::Kernel, &program, &[]), "0\n0\n0\nENOENT\n0\n0 1 0\n");
     assert_eq!(run(On::Manyway, &program, &[]), "ENOSYS\nENOSYS\n0\nENOSYS\nENOSYS\n0 1 0\n");
 }
+
+/// In the kernel its sets are out of sight. Here it stays among those who share the namespace; its adjustments are applied, as there.
+#[test]
+fn who_leaves_the_ipc_namespace_stays_in_manyways() {
+    let dir = Scratch::new();
+    let program = compile(CC, &dir, "leaves_ipc", &[]);
+    // In one of its own from the beginning, so that the set that it leaves behind goes with it.
+    let mut kernel = Command::new("unshare");
+    kernel.args(["--ipc", "--map-root-user"]).arg(&program);
+    assert_eq!(run_command(&mut kernel), "0: EINVAL\n");
+    let shell = format!("unshare --user --map-root-user {}", program.display());
+    assert_eq!(run(On::Manyway, std::path::Path::new("/bin/sh"), &["-c", &shell]), "0: 2\n");
+}

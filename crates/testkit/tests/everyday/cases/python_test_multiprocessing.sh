@@ -1,3 +1,8 @@
-# The basics of processes by fork: locks, queues, connections.
+# The basics of processes by fork, from Python's own tests: locks, semaphores, events, connections.
 # needs: python-tests=libpython3-testsuite
-"$PYTHON" -m test -q -u none --timeout 250 test_multiprocessing_fork -m '*.WithProcessesTestLock.*' -m '*.WithProcessesTestSemaphore.*' -m '*.WithProcessesTestQueue.test_fork' -m '*.WithProcessesTestConnection.*' 2>&1 | grep -E '^(Result|Tests result|FAIL|ERROR)' | sed 's/Tests result/Result/'
+cat >own_fork.py <<'P'
+import unittest, test._test_multiprocessing
+test._test_multiprocessing.install_tests_in_module_dict(globals(), "fork")
+if __name__ == "__main__": unittest.main()
+P
+"$PYTHON" own_fork.py -k WithProcessesTestLock -k WithProcessesTestSemaphore -k WithProcessesTestEvent -k WithProcessesTestConnection -k WithProcessesTestProcess.test_process 2>&1 | grep -E '^(Ran|OK|FAIL|ERROR)' | sed 's/ in .*//'
