@@ -43,6 +43,8 @@ struct Case {
     needs: Vec<(String, String)>,
     sample: bool,
     semaphores: bool,
+    /// Others than the user who runs it execute programs in it.
+    share: bool,
 }
 
 /// The cases, all or the sample.
@@ -60,7 +62,7 @@ impl Case {
         let needs = text.lines().filter_map(|line| line.strip_prefix("# needs: ")).flat_map(str::split_whitespace);
         let needs = needs.map(|need| need.split_once('=').unwrap_or((need, need))).map(|(a, b)| (a.into(), b.into())).collect();
         let name = script.file_stem().expect("a name").to_string_lossy().into_owned();
-        Case { name, needs, sample: marks("sample"), semaphores: marks("semaphores"), script }
+        Case { name, needs, sample: marks("sample"), semaphores: marks("semaphores"), share: marks("share"), script }
     }
 
     fn into_trial(self) -> Trial {
@@ -102,7 +104,7 @@ impl Case {
             return Err("it says nothing".into());
         }
         let mut command = Command::new(manyway);
-        command.args(["run", "--dir"]).arg(namespace.path()).args(["--", "sh"]);
+        command.args(["run", "--share", if self.share { "all" } else { "none" }, "--dir"]).arg(namespace.path()).args(["--", "sh"]);
         let other = self.run(&place, command)?;
         if plain != other {
             let differs = plain.1.lines().zip(other.1.lines()).position(|(a, b)| a != b);

@@ -3,7 +3,7 @@
 //! letter. `cost` measures what the start of a program costs more.
 //!
 //! A case is a file in `cases`: `# needs: PROGRAM=PACKAGE …` names what it needs, `# sample` marks the quick ones that run each time, `# semaphores`
-//! those that use semaphores (then the namespace must have counted some). `MANYWAY_EVERYDAY=all` runs all; what is absent is told then.
+//! those that use semaphores (then the namespace must have counted some), `# share` those in which root executes programs as somebody else. `MANYWAY_EVERYDAY=all` runs all; what is absent is told then.
 
 mod case;
 mod cost;

@@ -1,6 +1,7 @@
 # PostgreSQL with System V semaphores: a set for each sixteen connections, clients in parallel, a back end that is killed, a restart.
 # needs: postgres-sysv=postgres-sysv.sh setpriv=util-linux
 # semaphores
+# share
 bin=$MANYWAY_POSTGRES/bin; chmod 755 "$PWD" "$PWD/.."; mkdir d; chown nobody d
 as() { setpriv --reuid=65534 --regid=65534 --clear-groups env HOME="$PWD/d" TMPDIR="$PWD/d" PATH="$bin:$PATH" "$@"; }
 cd d; as initdb -D data -A trust -U a --no-sync >log 2>&1 || { cat log; exit 1; }
