@@ -366,6 +366,7 @@ impl Engine {
                 self.pass_on(by, by_ctl, &set, num, &mut wakes);
                 self.unlock_cells(by, &set, [num].into_iter());
             } else {
+                self.pass_on(by, by_ctl, &set, num, &mut wakes);
                 for op in self.node_ops(of, ctl) {
                     self.unlock_cells(by, &set, [op.num].into_iter());
                 }
@@ -376,12 +377,17 @@ impl Engine {
         r
     }
 
-    /// In a barging namespace only one sleeper is nudged for a unit: when that one leaves instead, the next one is. Under the cell's lock.
+    /// In a barging namespace only one sleeper is nudged for a unit: when that one leaves instead, the next one is; or completed, where the set lock
+    /// owns the cell. Under the lock that owns it.
     fn pass_on<'e>(&'e self, by: u32, by_ctl: &ThreadCtl, set: &SetRef<'e>, num: u16, wakes: &mut Wakes<'e>) {
         if self.arena.fairness() == Fairness::Barging
             && let Some(cell) = set.cell(num as u32)
         {
-            self.scan_cell(by, by_ctl, set, num, cell, true, wakes);
+            if word::is_locked_by(cell.word.load(Relaxed), by) {
+                self.scan_cell(by, by_ctl, set, num, cell, true, wakes);
+            } else {
+                self.scan_set(by, by_ctl, set, [(num, true)].into_iter(), wakes);
+            }
         }
     }
 
