@@ -48,6 +48,30 @@ fn fast_cas_hands_on_what_was_done() {
     });
 }
 
+/// FAST-CAS: who has found a set that is gone leaves the one in its place alone, also when that one comes between its look and its CAS.
+#[test]
+fn fast_cas_leaves_another_incarnation_alone() {
+    check_thoroughly(|| {
+        let w = World::new([3, 0]);
+        let next = word::tag_bits(TAG + 1) | 5;
+        let maker = {
+            let w = w.clone();
+            thread::spawn(move || {
+                while !matches!(edges::try_lock_cell(&w.cells[0], TAG, 1), Ok(CellLock::Got(_))) {
+                    thread::yield_now();
+                }
+                edges::close_set(&w.lock, w.cells[..1].iter());
+                w.cells[0].word.store(next, Release);
+            })
+        };
+        fast::plain(&w.cells[0], TAG, PID_BITS, 1);
+        maker.join().unwrap();
+        assert_eq!(w.cells[0].word.load(Relaxed), next);
+        assert!(!fast::plain(&w.cells[0], TAG, PID_BITS, 1), "it is gone");
+        assert_eq!(w.cells[0].word.load(Relaxed), next);
+    });
+}
+
 /// FAST-CAS: an operation that dies anywhere has happened or not.
 #[test]
 fn plain_that_dies_anywhere_is_whole() {
