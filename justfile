@@ -32,9 +32,21 @@ ci:
 shuttle *ARGS:
     RUSTFLAGS='--cfg shuttle' CARGO_TARGET_DIR=target/shuttle cargo test --release --package manyway-sem --test shuttle {{ARGS}}
 
-# The engine broken in one way after another, each to be found by the test named for it: just mutations [NAME...]
+# The engine broken in one way after another, each to be found by the test named for it: just mutations [loom|shuttle|test|NAME...]
 mutations *ARGS:
     cargo run --package manyway-testkit --example mutations -- {{ARGS}}
+
+# Debian package, wheel and cargo install: built, installed and used; `just packages build` only builds
+packages *ARGS:
+    bash .ci/packages {{ARGS}}
+
+# Built for aarch64, and run under qemu-user where that can do it
+aarch64:
+    bash .ci/aarch64
+
+# Fifty ordinary programs, without Manyway and with it
+everyday *ARGS:
+    MANYWAY_EVERYDAY=all cargo test --package manyway-testkit --test everyday {{ARGS}}
 
 # That nothing is lost, whoever dies and whatever they write: states, kills, signals, storms, hostile writers, schedules, mutations
 proof:
