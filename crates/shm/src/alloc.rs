@@ -96,6 +96,9 @@ impl Kind {
     }
 }
 
+/// So many free objects are tried before a file system is taken for full: each may have its pages, or not.
+const TRIES: u32 = 4096;
+
 /// The entry of an extent that is being taken: of no kind yet.
 const TAKING: u64 = 0xff;
 
@@ -146,54 +149,82 @@ impl Arena {
     }
 
     /// Allocates an object, the first `bytes` of it in memory. Its content is what the last user left, or zeros.
+    ///
+    /// The lowest free one: its pages are there, if it was ever in use, so that a kind occupies what was in use at the same time at most. On a file
+    /// system without room any other whose pages are there.
     pub fn alloc(&self, kind: Kind, bytes: u64) -> Result<u64, Errno> {
-        let h = self.header();
-        let hint = &h.hints[kind as usize];
-        let e = match self.extent_with_room(kind, hint.load(Relaxed)) {
-            Some(e) => e,
-            None => self.take_extent(kind)?,
-        };
-        hint.store(e + 1, Relaxed);
-        let entry = self.extent_entry(e).ok_or(Errno::ENOMEM)?;
-        let words = kind.objects().div_ceil(64);
-        for i in 0..words {
-            let word = self.at::<AtomicU64>(extent_at(e) + i * 8).ok_or(Errno::ENOMEM)?;
-            let bit = word.load(Relaxed).trailing_ones() as u64;
-            let n = i * 64 + bit;
-            if bit == 64 || n >= kind.objects() {
+        // No extent before the hint has room.
+        let hint = &self.header().hints[kind as usize];
+        let mut tries = TRIES;
+        let mut refused = Ok(());
+        for e in hint.load(Relaxed).saturating_sub(1)..self.extents_in_use() {
+            let entry = self.extent_entry(e).map_or(0, |w| w.load(Acquire));
+            if entry & 0xff != kind as u64 || entry >> 8 == 0 {
                 continue;
             }
-            let at = extent_at(e) + kind.bitmap_bytes() + n * kind.size();
-            self.populate(at, 1)?;
-            // Sets and undo records begin with their tag and their size; that of the last one there stays.
-            let is_new = self.at::<AtomicU32>(at + 4).is_some_and(|nsems| nsems.load(Relaxed) == 0);
-            if let Err(none) = self.populate(at, bytes.clamp(1, kind.size())) {
-                // What there was room for must not stay with an object that was not made; but for pages that somebody may know.
-                if is_new && kind.size() >= PAGE {
-                    self.release(at, kind.size());
+            match self.alloc_within(kind, e, bytes, &mut tries) {
+                Ok(at) => {
+                    if refused.is_ok() {
+                        hint.store(e + 1, Relaxed);
+                    }
+                    return Ok(at);
                 }
-                return Err(none);
+                Err(none) => refused = Err(none),
             }
-            word.store(word.load(Relaxed) | 1 << bit, Relaxed);
-            entry.store(entry.load(Relaxed).wrapping_sub(1 << 8), Relaxed);
-            return Ok(at);
         }
-        // The count said that there is room and the bitmap that there is none: the count is wrong (a hostile writer). Correct it.
-        entry.store(kind as u64, Relaxed);
-        Err(Errno::ENOMEM)
+        refused?;
+        let e = self.take_extent(kind)?;
+        hint.store(e + 1, Relaxed);
+        self.alloc_within(kind, e, bytes, &mut tries)
     }
 
-    fn extent_with_room(&self, kind: Kind, hint: u32) -> Option<u32> {
-        let fits = |e: u32| {
-            self.extent_entry(e).is_some_and(|w| {
-                let w = w.load(Acquire);
-                w & 0xff == kind as u64 && w >> 8 != 0
-            })
-        };
-        if hint != 0 && fits(hint - 1) {
-            return Some(hint - 1);
+    /// The same in one extent that has room.
+    fn alloc_within(&self, kind: Kind, e: u32, bytes: u64, tries: &mut u32) -> Result<u64, Errno> {
+        let entry = self.extent_entry(e).ok_or(Errno::ENOMEM)?;
+        let mut refused = None;
+        for i in 0..kind.objects().div_ceil(64) {
+            let word = self.at::<AtomicU64>(extent_at(e) + i * 8).ok_or(Errno::ENOMEM)?;
+            let mut free = !word.load(Relaxed);
+            while free != 0 {
+                let bit = free.trailing_zeros() as u64;
+                free &= free - 1;
+                let n = i * 64 + bit;
+                if n >= kind.objects() {
+                    break;
+                }
+                let at = extent_at(e) + kind.bitmap_bytes() + n * kind.size();
+                match self.fill(kind, at, bytes) {
+                    Ok(()) => {
+                        word.store(word.load(Relaxed) | 1 << bit, Relaxed);
+                        entry.store(entry.load(Relaxed).wrapping_sub(1 << 8), Relaxed);
+                        return Ok(at);
+                    }
+                    Err(none) => refused = Some(none),
+                }
+                *tries = tries.saturating_sub(1);
+                if *tries == 0 {
+                    return Err(refused.unwrap_or(Errno::ENOMEM));
+                }
+            }
         }
-        (0..self.extents_in_use()).find(|&e| fits(e))
+        Err(refused.unwrap_or_else(|| {
+            // The count said that there is room and the bitmap that there is none: the count is wrong (a hostile writer). Correct it.
+            entry.store(kind as u64, Relaxed);
+            Errno::ENOMEM
+        }))
+    }
+
+    /// Sees to it that the first `bytes` of a free object are in memory.
+    fn fill(&self, kind: Kind, at: u64, bytes: u64) -> Result<(), Errno> {
+        self.populate(at, 1)?;
+        // Sets and undo records begin with their tag and their size; that of the last one there stays.
+        let is_new = self.at::<AtomicU32>(at + 4).is_some_and(|nsems| nsems.load(Relaxed) == 0);
+        self.populate(at, bytes.clamp(1, kind.size())).inspect_err(|_| {
+            // What there was room for must not stay with an object that was not made; but for pages that somebody may know.
+            if is_new && kind.size() >= PAGE {
+                self.release(at, kind.size());
+            }
+        })
     }
 
     fn extents_in_use(&self) -> u32 {
@@ -223,6 +254,8 @@ impl Arena {
         let free = (entry.load(Relaxed) >> 8) + 1;
         word.store(was & !(1 << (n % 64)), Relaxed);
         entry.store(free << 8 | kind as u64, Relaxed);
+        let hint = &self.header().hints[kind as usize];
+        hint.store(hint.load(Relaxed).min(e + 1), Relaxed);
         self.header().kept.store(1, Relaxed);
     }
 
@@ -258,6 +291,7 @@ impl Arena {
     pub fn clear_marks(&self) {
         // What a death left half made is free from now on.
         self.header().kept.store(1, Relaxed);
+        self.header().hints.iter().for_each(|hint| hint.store(0, Relaxed));
         for e in 0..self.extents_in_use() {
             let Some(entry) = self.extent_entry(e) else { continue };
             let Some(kind) = Kind::from_u8(entry.load(Relaxed) as u8).filter(|&k| k != Threads) else {

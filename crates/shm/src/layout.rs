@@ -132,7 +132,7 @@ pub struct Header {
 
     /// Extents of thread slots, plus 1: slot i lies in entry i / THREADS_PER_EXTENT.
     pub thread_extents: [AtomicU32; (MAX_SLOTS / THREADS_PER_EXTENT) as usize],
-    /// Per kind: an extent that had room, plus 1.
+    /// Per kind: the first extent that may have room, plus 1.
     pub hints: [AtomicU32; 16],
 }
 

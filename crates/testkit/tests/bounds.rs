@@ -62,6 +62,22 @@ const PID_NS_AT: u64 = 32;
 const LIMITS_AT: u64 = 40;
 
 #[test]
+fn sets_occupy_what_was_in_use_at_once() {
+    let place = Place::new();
+    let (engine, t) = (open(place.dir(), CREATE).expect("the namespace"), Thread::new());
+    let make = |n: usize| -> Vec<i32> { (0..n).map(|_| engine.semget(&t, IPC_PRIVATE, 1, 0o600).expect("room")).collect() };
+    // More than an extent holds: those that are made anew must find the places in the first one.
+    let ids = make(1500);
+    let most = place.cost();
+    let mut first = ids[..1000].to_vec();
+    for _ in 0..3 {
+        first.iter().for_each(|&id| engine.remove(&t, id).expect("it is there"));
+        first = make(1000);
+        assert!(place.cost() <= most, "{} bytes, and {most} at first", place.cost());
+    }
+}
+
+#[test]
 fn an_arena_that_was_cut_short_is_refused() {
     let place = Place::new();
     for size in [0, 100, 4095, 4096, 1 << 20, (256 << 30) - 1] {

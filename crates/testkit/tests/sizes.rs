@@ -32,6 +32,8 @@ fn main() {
             trials.push(Trial::test(format!("{test}::{name}"), run).with_ignored_flag(ignored));
         }
     }
+    let any = || carried_out(any_place_with_memory);
+    trials.push(Trial::test("any_place_with_memory::engine", any).with_ignored_flag(!running_as_root()));
     let full = || carried_out(full_file_system);
     trials.push(Trial::test("full_file_system::engine", full).with_ignored_flag(!running_as_root()));
     libtest_mimic::run(&args, trials).exit();
@@ -202,6 +204,28 @@ fn full_file_system() {
     }
     let (again, errno) = many(&a, 1, ids.len() as u32 / 2);
     assert_eq!((again.len(), errno), (ids.len() / 2, 0), "room again");
+}
+
+/// On a full file system a set that was removed makes room for another, though there are places before it whose memory was given back.
+fn any_place_with_memory() {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let _mounted = Mounted::small(dir.path());
+    let w = World::within(Setup::of(Backend::Engine), dir.path());
+    let a = w.worker("A");
+    let (ids, _) = many(&a, 1, 10);
+    for &id in &ids[..5] {
+        assert_eq!(a.remove(Set { id, n: 1 }), Ok(0));
+    }
+    w.kill(&a);
+    // Who comes to an empty namespace gives the pages of what is free back.
+    let b = w.worker("B");
+    assert_eq!(b.op(Set { id: ids[7], n: 1 }, &[inc(0, 1)]), Ok(0));
+    let mut rest = std::fs::File::create(dir.path().join("rest")).expect("a file");
+    while std::io::Write::write_all(&mut rest, &[1; 4096]).is_ok() {}
+    let (none, errno) = many(&b, 1, 1);
+    assert!(none.is_empty() && errno == libc::ENOMEM, "{none:?}, errno {errno}");
+    assert_eq!(b.remove(Set { id: ids[7], n: 1 }), Ok(0));
+    assert_eq!(many(&b, 1, 1).0.len(), 1, "in its place");
 }
 
 /// A small file system, unmounted when dropped.
