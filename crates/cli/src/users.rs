@@ -96,8 +96,9 @@ pub fn of(dir: &Path, engine: &Engine) -> Vec<Process> {
     pids.extend(processes(engine));
     pids.sort();
     pids.dedup();
-    // A watcher has a slot when it has given something back.
-    pids.retain(|&pid| !watcher::is_one(pid));
+    // A watcher has a slot when it has given something back. One that is ending has no command line any more to be known by, but no memory
+    // either, in this order.
+    pids.retain(|&pid| !watcher::is_one(pid) && has_memory(pid));
     pids.into_iter().map(Process::look).collect()
 }
 
@@ -110,6 +111,11 @@ fn uses(pid: u32, dir: &Path) -> bool {
     }
     // Daemons that write their state where `ps` shows it overwrite their environment.
     !environment.is_empty() && !is_intact(&environment) && maps(pid, dir)
+}
+
+/// False: it has ended, or is about to, and uses nothing any more.
+fn has_memory(pid: u32) -> bool {
+    fs::read_to_string(format!("/proc/{pid}/statm")).is_ok_and(|pages| !pages.starts_with("0 "))
 }
 
 fn has_entry(environment: &[u8], dir: &Path) -> bool {
@@ -205,6 +211,19 @@ mod tests {
         drop(closed);
         assert_eq!(waits.join().unwrap().unwrap_err().kind(), io::ErrorKind::NotFound);
         assert!(Gate::hold_open(&dir).is_ok());
+    }
+
+    #[test]
+    fn who_is_ending_has_no_memory() {
+        let mut child = start(Path::new("/nowhere"));
+        assert!(has_memory(child.id()) && has_memory(std::process::id()));
+        child.kill().unwrap();
+        // It is there until it is waited for.
+        while has_memory(child.id()) {
+            sleep(Duration::from_millis(1));
+        }
+        assert!(Path::new(&format!("/proc/{}", child.id())).exists());
+        child.wait().unwrap();
     }
 
     #[test]
