@@ -66,10 +66,16 @@ impl Gate {
 }
 
 /// Processes, other than the caller, that were started with the namespace in `dir` or have it mapped.
-///
+pub fn find(dir: &Path) -> Vec<u32> {
+    // Pids begin again at the lowest now and then. A child born then lies behind the place where the list of /proc is, or has a pid that was looked
+    // at before. So that nobody is there is believed when it was seen twice.
+    let users = look(dir);
+    if users.is_empty() { look(dir) } else { users }
+}
+
 /// One that has ended when it is looked at may have left a child that was born after /proc was listed. So it is listed again until nobody
 /// new is there: whoever lives then was looked at, and what a process was started with it has from its birth.
-pub fn find(dir: &Path) -> Vec<u32> {
+fn look(dir: &Path) -> Vec<u32> {
     // On a machine that starts more processes than can be looked at, what was found must do.
     const ROUNDS: usize = 1_000;
     let (mut seen, mut users) = (HashSet::new(), Vec::new());
