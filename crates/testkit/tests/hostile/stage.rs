@@ -75,7 +75,7 @@ pub fn rounds() {
         longest.1
     );
     // A call that fails is quicker than one that ends well: a share of all would judge the machine.
-    assert!(well > 1000 * rounds, "too few calls ended well to mean anything");
+    assert!(well > 100 * rounds, "too few calls ended well to mean anything");
 }
 
 /// A process that has done nothing: each signal that it receives is one too many.
