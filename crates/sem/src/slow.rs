@@ -362,11 +362,10 @@ impl Engine {
         let mut wakes = Wakes::new();
         let r = own.map(|own| {
             self.leave_queue(&set, by, of, ctl, seq, None);
+            self.pass_on(by, by_ctl, &set, num, &mut wakes);
             if matches!(own, CellLock::Got(_)) {
-                self.pass_on(by, by_ctl, &set, num, &mut wakes);
                 self.unlock_cells(by, &set, [num].into_iter());
             } else {
-                self.pass_on(by, by_ctl, &set, num, &mut wakes);
                 for op in self.node_ops(of, ctl) {
                     self.unlock_cells(by, &set, [op.num].into_iter());
                 }
