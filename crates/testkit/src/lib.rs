@@ -15,6 +15,7 @@ mod preload;
 mod protocol;
 pub mod random;
 pub mod scenarios;
+pub mod small_fs;
 #[cfg(target_arch = "x86_64")]
 pub mod step;
 mod sys;

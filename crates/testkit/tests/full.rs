@@ -4,17 +4,17 @@
 
 use std::ffi::CString;
 use std::fs;
-use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitCode};
+use std::process::ExitCode;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
 
 use libtest_mimic::{Arguments, Failed, Trial};
 use manyway_sem::abi::{IPC_CREAT, IPC_PRIVATE, SEM_UNDO, SemBuf};
 use manyway_sem::{Engine, Errno, Error, Namespace, Op, OpenOptions, Prepared, Set, Thread};
+use manyway_testkit::small_fs::{Filler, SmallFs};
 use nix::sys::signal::{Signal, kill};
 use nix::sys::wait::{WaitStatus, waitpid};
 use nix::unistd::{ForkResult, Pid, fork, pause};
@@ -53,15 +53,12 @@ fn main() -> ExitCode {
 
 /// A file system of 4 MiB with a namespace.
 struct Place {
-    mounted: tempfile::TempDir,
+    mounted: SmallFs,
 }
 
 impl Place {
     fn new() -> Place {
-        let mounted = tempfile::tempdir().expect("a temporary directory");
-        let mount = Command::new("mount").args(["-t", "tmpfs", "-o", "size=4m,mode=0700", "tmpfs"]).arg(mounted.path()).status();
-        assert!(mount.is_ok_and(|s| s.success()), "root may mount");
-        let place = Place { mounted };
+        let place = Place { mounted: SmallFs::new(4) };
         fs::create_dir(place.dir()).expect("room for a directory");
         fs::set_permissions(place.dir(), std::os::unix::fs::PermissionsExt::from_mode(0o700)).expect("own directory");
         drop(place.open());
@@ -80,31 +77,7 @@ impl Place {
     }
     /// Takes all room until the file is dropped.
     fn fill(&self) -> Filler {
-        let path = self.mounted.path().join("filler");
-        let mut file = fs::File::create(&path).expect("a name costs no room");
-        let block = vec![1u8; 64 << 10];
-        let mut len = block.len();
-        while len >= 512 {
-            match file.write(&block[..len]) {
-                Ok(n) if n > 0 => {}
-                _ => len /= 2,
-            }
-        }
-        Filler(path)
-    }
-}
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        let _ = Command::new("umount").arg("-l").arg(self.mounted.path()).status();
-    }
-}
-
-struct Filler(PathBuf);
-
-impl Drop for Filler {
-    fn drop(&mut self) {
-        let _ = fs::remove_file(&self.0);
+        Filler::new(self.mounted.path())
     }
 }
 

@@ -1,11 +1,10 @@
 //! Much of everything: sets, semaphores, sleepers, ids; and a file system without room.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::path::Path;
-use std::process::Command as Process;
 use std::time::{Duration, Instant};
 
 use libtest_mimic::{Arguments, Failed, Trial};
+use manyway_testkit::small_fs::{Filler, SmallFs};
 use manyway_testkit::{
     Backend, Command, Out, Set, Setup, World, add, become_worker_if_asked, dec, inc, kernel_has_semaphores, kernel_namespaces,
     running_as_root, zero,
@@ -174,8 +173,7 @@ fn undo_in_a_thousand_sets(w: &World) {
 
 /// A namespace on a file system of 2 MiB: what does not fit is an error of that call, and all else goes on.
 fn full_file_system() {
-    let dir = tempfile::tempdir().expect("a temporary directory");
-    let _mounted = Mounted::small(dir.path());
+    let dir = SmallFs::new(2);
     let w = World::within(Setup::of(Backend::Engine), dir.path());
     let [a, b] = w.workers(["A", "B"]);
     let refused = |errno: i32| [libc::ENOSPC, libc::ENOMEM].contains(&errno);
@@ -208,8 +206,7 @@ fn full_file_system() {
 
 /// On a full file system a set that was removed makes room for another, though there are places before it whose memory was given back.
 fn any_place_with_memory() {
-    let dir = tempfile::tempdir().expect("a temporary directory");
-    let _mounted = Mounted::small(dir.path());
+    let dir = SmallFs::new(2);
     let w = World::within(Setup::of(Backend::Engine), dir.path());
     let a = w.worker("A");
     let (ids, _) = many(&a, 1, 10);
@@ -220,27 +217,9 @@ fn any_place_with_memory() {
     // Who comes to an empty namespace gives the pages of what is free back.
     let b = w.worker("B");
     assert_eq!(b.op(Set { id: ids[7], n: 1 }, &[inc(0, 1)]), Ok(0));
-    let mut rest = std::fs::File::create(dir.path().join("rest")).expect("a file");
-    while std::io::Write::write_all(&mut rest, &[1; 4096]).is_ok() {}
+    let _filler = Filler::new(dir.path());
     let (none, errno) = many(&b, 1, 1);
     assert!(none.is_empty() && errno == libc::ENOMEM, "{none:?}, errno {errno}");
     assert_eq!(b.remove(Set { id: ids[7], n: 1 }), Ok(0));
     assert_eq!(many(&b, 1, 1).0.len(), 1, "in its place");
-}
-
-/// A small file system, unmounted when dropped.
-struct Mounted<'a>(&'a Path);
-
-impl Mounted<'_> {
-    fn small(at: &Path) -> Mounted<'_> {
-        let mounted = Process::new("mount").args(["-t", "tmpfs", "-o", "size=2m,mode=0700", "tmpfs"]).arg(at).status();
-        assert!(mounted.is_ok_and(|s| s.success()), "root may mount");
-        Mounted(at)
-    }
-}
-
-impl Drop for Mounted<'_> {
-    fn drop(&mut self) {
-        let _ = Process::new("umount").arg("-l").arg(self.0).status();
-    }
 }

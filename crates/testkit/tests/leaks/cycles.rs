@@ -1,12 +1,11 @@
 //! Cycles of one process: sets, sleeps, engines.
 
-use std::path::Path;
-use std::process::Command;
 use std::time::Duration;
 
 use manyway_sem::abi::{IPC_CREAT, IPC_EXCL, IPC_NOWAIT, SEM_UNDO, SemBuf, Timespec};
 use manyway_sem::{Engine, Errno, Thread};
 use manyway_shm::layout::MAX_MSL;
+use manyway_testkit::small_fs::SmallFs;
 
 use crate::footprint::{Place, c_path, how};
 
@@ -133,11 +132,11 @@ pub fn windows(p: &Place, n: usize) {
 
 /// On a file system of its own that has no room: sets of all sizes are refused, and what was there of their pages is given back.
 pub fn full(p: &Place, n: usize) {
-    let mounted = Mounted::new();
-    let own = Place::within(tempfile::tempdir_in(mounted.0.path()).expect("room for a directory"));
-    let filler = mounted.0.path().join("filler");
+    let mounted = SmallFs::new(8);
+    let own = Place::within(tempfile::tempdir_in(mounted.path()).expect("room for a directory"));
+    let filler = mounted.path().join("filler");
     let free = || {
-        let stat = nix::sys::statfs::statfs(mounted.0.path()).expect("it is mounted");
+        let stat = nix::sys::statfs::statfs(mounted.path()).expect("it is mounted");
         stat.blocks_free()
     };
     // One of each first: extents, bitmaps and tables are made once. They stay, so that their pages are nobody else's.
@@ -152,7 +151,7 @@ pub fn full(p: &Place, n: usize) {
         assert_eq!(free(), left, "what was refused costs nothing");
     }
     // No room at all, and none of this size was made yet: an extent is wanting, too, and those that were tried for are not used up.
-    let rest = mounted.0.path().join("rest");
+    let rest = mounted.path().join("rest");
     std::fs::write(&rest, vec![1; left as usize * 4096]).expect("room");
     let extents = own.extents();
     for _ in 0..n {
@@ -169,26 +168,4 @@ pub fn full(p: &Place, n: usize) {
     assert_eq!(own.engine.info().sets, 0);
     own.engine.detach_thread(&own.t);
     let _ = p;
-}
-
-/// A file system of 8 MiB.
-struct Mounted(tempfile::TempDir);
-
-impl Mounted {
-    fn new() -> Mounted {
-        let dir = tempfile::tempdir().expect("a temporary directory");
-        let mounted = Command::new("mount").args(["-t", "tmpfs", "-o", "size=8m,mode=0700", "tmpfs"]).arg(dir.path()).status();
-        assert!(mounted.is_ok_and(|s| s.success()), "root may mount");
-        Mounted(dir)
-    }
-}
-
-impl Drop for Mounted {
-    fn drop(&mut self) {
-        unmount(self.0.path());
-    }
-}
-
-fn unmount(at: &Path) {
-    let _ = Command::new("umount").arg("-l").arg(at).status();
 }

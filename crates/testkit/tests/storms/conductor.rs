@@ -5,7 +5,6 @@ mod fleet;
 use std::collections::HashSet;
 use std::ffi::CString;
 use std::fs;
-use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -16,6 +15,7 @@ use std::time::{Duration, Instant};
 use manyway_sem::abi::{IPC_PRIVATE, SemBuf};
 use manyway_sem::{Engine, Fairness, Limits, OpenOptions, Thread};
 use manyway_shm::{Arena, OpenOptions as ArenaOptions};
+use manyway_testkit::small_fs::Filler;
 use nix::errno::Errno as Os;
 use nix::mount::{MsFlags, mount};
 use nix::sys::signal::{Signal, kill};
@@ -130,7 +130,6 @@ pub fn main(weather: &Weather) {
         }
         Some(what) => {
             eprintln!("storm with seed {}: {what}", weather.seed);
-            let _ = std::io::stderr().flush();
             std::process::exit(1);
         }
     }
@@ -263,17 +262,8 @@ impl Storm<'_> {
 
     /// Takes all room from the file system, for a while.
     fn fill(&mut self) {
-        let path = self.dir.join("filler");
         self.ledger.full.fetch_add(1, SeqCst);
-        let mut file = fs::File::create(&path).expect("a name costs no room");
-        let block = vec![1u8; 64 << 10];
-        let mut len = block.len();
-        while len >= 4096 {
-            match file.write(&block[..len]) {
-                Ok(n) if n > 0 => {}
-                _ => len /= 2,
-            }
-        }
+        let filler = Filler::new(&self.dir);
         self.ledger.count(Count::Fills);
         let until = Instant::now() + Duration::from_micros(self.random.u64(1_000..40_000));
         while Instant::now() < until {
@@ -288,8 +278,7 @@ impl Storm<'_> {
             }
             std::thread::sleep(Duration::from_micros(self.random.u64(100..3_000)));
         }
-        drop(file);
-        fs::remove_file(&path).expect("own file");
+        drop(filler);
         self.ledger.full.fetch_add(1, SeqCst);
     }
 
