@@ -67,24 +67,29 @@ impl Gate {
 
 /// Processes, other than the caller, that were started with the namespace in `dir` or have it mapped.
 pub fn find(dir: &Path) -> Vec<u32> {
-    // Pids begin again at the lowest now and then. A child born then lies behind the place where the list of /proc is, or has a pid that was looked
-    // at before. So that nobody is there is believed when it was seen twice.
-    let users = look(dir);
-    if users.is_empty() { look(dir) } else { users }
+    search(|| processes_of_proc().collect(), |pid| uses(pid, dir))
 }
 
-/// One that has ended when it is looked at may have left a child that was born after /proc was listed. So it is listed again until nobody
+/// Those of a changing list of processes of which `uses` is true.
+fn search(mut list: impl FnMut() -> Vec<u32>, mut uses: impl FnMut(u32) -> bool) -> Vec<u32> {
+    // Pids begin again at the lowest now and then. A child born then lies behind the place where the list of /proc is, or has a pid that was looked
+    // at before. So that nobody is there is believed when it was seen twice.
+    let users = search_once(&mut list, &mut uses);
+    if users.is_empty() { search_once(&mut list, &mut uses) } else { users }
+}
+
+/// One that has ended when it is looked at may have left a child that was born after the list was made. So it is made again until nobody
 /// new is there: whoever lives then was looked at, and what a process was started with it has from its birth.
-fn look(dir: &Path) -> Vec<u32> {
+fn search_once(list: &mut impl FnMut() -> Vec<u32>, uses: &mut impl FnMut(u32) -> bool) -> Vec<u32> {
     // On a machine that starts more processes than can be looked at, what was found must do.
     const ROUNDS: usize = 1_000;
     let (mut seen, mut users) = (HashSet::new(), Vec::new());
     for _ in 0..ROUNDS {
-        let new: Vec<u32> = processes_of_proc().filter(|&pid| seen.insert(pid)).collect();
+        let new: Vec<u32> = list().into_iter().filter(|&pid| seen.insert(pid)).collect();
         if new.is_empty() {
             break;
         }
-        users.extend(new.into_iter().filter(|&pid| uses(pid, dir)));
+        users.extend(new.into_iter().filter(|&pid| uses(pid)));
     }
     users
 }
@@ -257,6 +262,25 @@ mod tests {
         for n in 0..40 {
             assert!(!find(namespace.path()).is_empty(), "not found at look {n}");
         }
+    }
+
+    #[test]
+    fn found_though_pids_begin_again() {
+        // 30,000 has left a child when it is looked at, and that one has a lower pid than the list has come to.
+        let mut lists = [vec![7, 30_000], vec![7, 30_000], vec![7, 300]].into_iter();
+        let mut last = Vec::new();
+        let list = || {
+            last = lists.next().unwrap_or(last.clone());
+            last.clone()
+        };
+        assert_eq!(search(list, |pid| pid == 300), [300]);
+        // Its child has the pid of another one, which was looked at.
+        let mut looks = 0;
+        let reused = |pid| {
+            looks += u32::from(pid == 7);
+            pid == 7 && looks == 2
+        };
+        assert_eq!(search(|| vec![7, 30_000], reused), [7]);
     }
 
     #[test]
