@@ -169,6 +169,7 @@ impl Arena {
                     }
                     return Ok(at);
                 }
+                Err(none) if tries == 0 => return Err(none),
                 Err(none) => refused = Err(none),
             }
         }
