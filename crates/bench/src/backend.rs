@@ -54,6 +54,12 @@ impl Kind {
     }
 }
 
+impl From<Kind> for &'static str {
+    fn from(kind: Kind) -> &'static str {
+        kind.name()
+    }
+}
+
 impl fmt::Display for Kind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name())

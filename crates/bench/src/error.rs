@@ -44,7 +44,7 @@ pub enum Error {
         /// The worker's process id.
         pid: u32,
         /// Its back end.
-        backend: Kind,
+        backend: &'static str,
         /// How it was lost.
         what: String,
     },

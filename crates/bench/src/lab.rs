@@ -1,15 +1,13 @@
 //! One back end's place and its workers, as the coordinator holds them.
 
 use std::ffi::{OsStr, OsString};
-use std::io::{BufRead, BufReader, Write};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdin, ChildStdout, Stdio};
 
 use manyway_sem::Namespace;
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::backend::{Kind, Place, SetId, namespace};
+use crate::process::Process;
 use crate::worker::{Answer, Command, Start};
 use crate::{Env, Error};
 
@@ -23,14 +21,7 @@ pub struct Lab {
 }
 
 /// A worker process. Dropping it kills it, unless it is a keeper, which is asked to end.
-pub struct Worker {
-    child: Child,
-    kind: Kind,
-    keeper: bool,
-    /// None once the input has been closed.
-    input: Option<ChildStdin>,
-    output: BufReader<ChildStdout>,
-}
+pub type Worker = Process<Command, Answer>;
 
 /// How to start a worker.
 struct Launch {
@@ -104,7 +95,7 @@ impl Worker {
             // Even when the benchmark itself runs preloaded, its reference is the kernel.
             None => command.env_remove("LD_PRELOAD"),
         };
-        Worker::spawn(command, start.place.kind, start.keeper)
+        Worker::spawn(command, start.place.kind.name(), start.keeper)
     }
 
     /// A copy of this process, which must be a worker, with another role.
@@ -114,92 +105,6 @@ impl Worker {
         let json = serde_json::to_string(start).map_err(|e| Error::io("a worker's argument")(e.into()))?;
         let mut command = std::process::Command::new("/proc/self/exe");
         command.args(args).arg(OsStr::new(&json));
-        Worker::spawn(command, start.place.kind, start.keeper)
-    }
-
-    fn spawn(mut command: std::process::Command, kind: Kind, keeper: bool) -> Result<Worker, Error> {
-        let program = command.get_program().to_owned();
-        let spawned = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
-        let mut child = spawned.map_err(Error::io(format!("cannot start {program:?}")))?;
-        let (Some(input), Some(output)) = (child.stdin.take(), child.stdout.take()) else {
-            unreachable!("both were asked for as pipes");
-        };
-        let mut worker = Worker { child, kind, keeper, input: Some(input), output: BufReader::new(output) };
-        match worker.receive()? {
-            Answer::Done => Ok(worker),
-            other => Err(worker.surprised(&other)),
-        }
-    }
-
-    /// The process id.
-    pub fn pid(&self) -> u32 {
-        self.child.id()
-    }
-
-    /// Sends a command and waits for the answer.
-    pub fn ask(&mut self, command: &Command) -> Result<Answer, Error> {
-        self.send(command)?;
-        self.receive()
-    }
-
-    /// Sends a command whose answer `receive` will get.
-    pub fn send(&mut self, command: &Command) -> Result<(), Error> {
-        let mut line = serde_json::to_vec(command).map_err(|e| Error::io("a worker's command")(e.into()))?;
-        line.push(b'\n');
-        let written = self.input.as_mut().map(|input| input.write_all(&line));
-        match written {
-            Some(Ok(())) => Ok(()),
-            _ => Err(self.lost("takes no more commands")),
-        }
-    }
-
-    /// Waits for the answer to the command that was sent.
-    pub fn receive(&mut self) -> Result<Answer, Error> {
-        let mut line = String::new();
-        match self.output.read_line(&mut line) {
-            Ok(0) => Err(self.lost("ended")),
-            Ok(_) => match serde_json::from_str(&line) {
-                Ok(Answer::Failed(what)) => Err(Error::Worker { pid: self.pid(), what }),
-                Ok(answer) => Ok(answer),
-                Err(_) => Err(self.lost(&format!("wrote {line:?}"))),
-            },
-            Err(error) => Err(self.lost(&error.to_string())),
-        }
-    }
-
-    /// True when [`Worker::receive`] will not wait.
-    pub fn has_answered(&self) -> bool {
-        let mut output = [PollFd::new(self.output.get_ref(), PollFlags::IN)];
-        !self.output.buffer().is_empty() || poll(&mut output, Some(&Timespec::default())).is_ok_and(|ready| ready > 0)
-    }
-
-    /// The error of an answer that does not fit the command.
-    pub fn surprised(&self, answer: &Answer) -> Error {
-        self.lost(&format!("answered {answer:?}"))
-    }
-
-    fn lost(&self, what: &str) -> Error {
-        Error::Lost { pid: self.pid(), backend: self.kind, what: what.to_owned() }
-    }
-
-    /// Kills it with SIGKILL and returns at once.
-    pub fn kill(&mut self) -> Result<(), Error> {
-        self.child.kill().map_err(Error::io(format!("cannot kill worker {}", self.pid())))
-    }
-
-    /// Waits for its end.
-    pub fn wait(&mut self) -> Result<(), Error> {
-        self.child.wait().map(drop).map_err(Error::io(format!("cannot wait for worker {}", self.pid())))
-    }
-}
-
-impl Drop for Worker {
-    fn drop(&mut self) {
-        drop(self.input.take());
-        if !self.keeper {
-            // Fails only when it has ended and been waited for.
-            let _ = self.child.kill();
-        }
-        let _ = self.child.wait();
+        Worker::spawn(command, start.place.kind.name(), start.keeper)
     }
 }

@@ -1,7 +1,7 @@
 //! Benchmarks of semaphores: each workload is written once and runs on every back end, interleaved in one run.
 //!
 //! A run is a coordinator and its **workers**. A worker is a process of its own that has joined one back end ([`backend`]) and carries
-//! out, command by command, what the coordinator writes into its pipe ([`worker`]); the coordinator touches no semaphore itself.
+//! out, command by command, what the coordinator writes into its pipe ([`process`], [`worker`]); the coordinator touches no semaphore itself.
 //! So the preloaded C symbols are measured like everything else: they are the kernel's back end in a worker that was started with
 //! the library in `LD_PRELOAD`. A [`lab`] is one back end's place (namespace, shared file) with its workers; [`rounds`] takes one
 //! sample of every case and back end in turn, so that whatever disturbs the machine disturbs all of them; [`report`] holds what
@@ -15,6 +15,7 @@ pub mod cli;
 mod error;
 pub mod lab;
 pub mod machine;
+pub mod process;
 pub mod report;
 pub mod rounds;
 pub mod stats;

@@ -108,14 +108,16 @@ impl Unit {
 impl Report {
     /// A report of `series`, with every back end's ratio over the kernel's row of its case.
     pub fn new(workload: &str, args: &impl Serialize, series: &[Series]) -> Report {
+        Report::over(Kind::Kernel.name(), workload, args, series)
+    }
+
+    /// The same over the row of another back end.
+    pub fn over(reference: &str, workload: &str, args: &impl Serialize, series: &[Series]) -> Report {
         let results = series.iter().map(Measured::of).collect();
         let ratios = series
             .iter()
-            .filter(|s| s.backend != Kind::Kernel)
-            .filter_map(|s| {
-                let reference = series.iter().find(|r| r.case == s.case && r.backend == Kind::Kernel)?;
-                Ratio::of(s, reference, Kind::Kernel.name())
-            })
+            .filter(|s| s.backend != reference)
+            .filter_map(|s| Ratio::of(s, series.iter().find(|r| r.case == s.case && r.backend == reference)?, reference))
             .collect();
         let args = serde_json::to_value(args).unwrap_or_default();
         Report { workload: workload.to_owned(), args, machine: Machine::here(), results, ratios }
@@ -161,8 +163,8 @@ impl Measured {
     fn of(series: &Series) -> Measured {
         let Summary { median, min, max, spread } = Summary::of(&series.samples);
         Measured {
-            case: series.case.to_owned(),
-            backend: series.backend.name().to_owned(),
+            case: series.case.to_string(),
+            backend: series.backend.to_owned(),
             unit: series.unit,
             median,
             min,
@@ -178,7 +180,7 @@ impl Ratio {
     pub fn of(series: &Series, reference: &Series, over: &str) -> Option<Ratio> {
         let pairs = series.samples.iter().zip(&reference.samples);
         let ratios: Vec<f64> = pairs.filter_map(|(&s, &r)| series.unit.better(s, r)).collect();
-        let (case, backend) = (series.case.to_owned(), series.backend.name().to_owned());
+        let (case, backend) = (series.case.to_string(), series.backend.to_owned());
         (!ratios.is_empty()).then(|| Ratio { case, backend, over: over.to_owned(), median: stats::median(&ratios) })
     }
 }
@@ -223,7 +225,7 @@ mod tests {
     use super::*;
 
     fn series(backend: Kind, unit: Unit, samples: &[f64]) -> Series {
-        Series { case: "inc-dec", backend, unit, samples: samples.to_vec() }
+        Series { samples: samples.to_vec(), ..Series::new("inc-dec", backend, unit) }
     }
 
     #[test]

@@ -1,16 +1,17 @@
 //! Samples of all cases and back ends, taken in turn.
 
+use std::borrow::Cow;
+
 use crate::Error;
-use crate::backend::Kind;
 use crate::report::Unit;
 
 /// One case on one back end.
 #[derive(Clone, Debug)]
 pub struct Series {
     /// What is done.
-    pub case: &'static str,
+    pub case: Cow<'static, str>,
     /// The back end as the report names it.
-    pub backend: Kind,
+    pub backend: &'static str,
     /// What a sample is.
     pub unit: Unit,
     /// One per round.
@@ -19,8 +20,8 @@ pub struct Series {
 
 impl Series {
     /// Nothing sampled yet.
-    pub fn new(case: &'static str, backend: Kind, unit: Unit) -> Series {
-        Series { case, backend, unit, samples: Vec::new() }
+    pub fn new(case: impl Into<Cow<'static, str>>, backend: impl Into<&'static str>, unit: Unit) -> Series {
+        Series { case: case.into(), backend: backend.into(), unit, samples: Vec::new() }
     }
 }
 
@@ -50,7 +51,7 @@ mod tests {
 
     #[test]
     fn warm_up_is_out_and_the_order_alternates() {
-        let mut series = [Series::new("a", Kind::Kernel, Unit::Ns), Series::new("b", Kind::Kernel, Unit::Ns)];
+        let mut series = [Series::new("a", "kernel", Unit::Ns), Series::new("b", "kernel", Unit::Ns)];
         let mut order = Vec::new();
         interleave(&mut series, 1, 2, |index, _| {
             order.push(index);

@@ -1,15 +1,13 @@
 //! The process that makes the semaphore calls: joins a place, then does what it is told through its standard input.
 //!
-//! A command and its answer are a line of JSON each. A worker ends with its input, and removes the sets that it made.
-
-use std::io::{BufRead, Write};
+//! A worker ends with its input, and removes the sets that it made.
 
 use serde::{Deserialize, Serialize};
 
 use crate::Error;
 use crate::backend::{Backend, Place, Sem, Set, SetId, with_backend};
-use crate::machine;
 use crate::workloads::{kill, sets, uncontended, wait_undo};
+use crate::{machine, process};
 
 /// How a worker is started; its one argument, as JSON.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -46,7 +44,7 @@ pub enum Command {
 /// What a worker answers.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Answer {
-    /// It has joined, or done what it should.
+    /// It has done what it should.
     Done,
     /// The set it made.
     Set(SetId),
@@ -60,8 +58,6 @@ pub enum Answer {
     Costs(sets::Costs),
     /// Whether it held.
     Held(bool),
-    /// It could not: why.
-    Failed(String),
 }
 
 /// Runs this process as a worker and ends it.
@@ -70,14 +66,7 @@ pub fn main(start: &str) -> ! {
         let kind = start.place.kind;
         with_backend!(kind, B => serve::<B>(&start))
     });
-    std::process::exit(match served {
-        Ok(()) => 0,
-        Err(error) => {
-            // The coordinator waits for this line; when it is gone, so is the need to tell.
-            let _ = answer(&Answer::Failed(error.to_string()));
-            1
-        }
-    })
+    process::end(served)
 }
 
 fn serve<B: Backend>(start: &Start) -> Result<(), Error> {
@@ -89,14 +78,7 @@ fn serve<B: Backend>(start: &Start) -> Result<(), Error> {
     start.cpu.map_or(Ok(()), machine::pin)?;
     let backend = B::join(place)?;
     let mut made = Vec::new();
-    let mut result = answer(&Answer::Done);
-    let mut lines = std::io::stdin().lock().lines();
-    while result.is_ok() {
-        let Some(line) = lines.next() else { break };
-        let command = line.and_then(|text| Ok(serde_json::from_str(&text)?)).map_err(Error::io("a worker's command"))?;
-        let outcome = obey(start, &backend, command, &mut made);
-        result = answer(&outcome.unwrap_or_else(|error| Answer::Failed(error.to_string())));
-    }
+    process::serve(|command| obey(start, &backend, command, &mut made))?;
     for id in made {
         backend.remove(id)?;
     }
@@ -130,12 +112,4 @@ fn obey<B: Backend>(start: &Start, backend: &B, command: Command, made: &mut Vec
         Command::Census(role) => Answer::Costs(role.run(backend, made)?),
         Command::Death(id) => Answer::Held(wait_undo::death(start, id, &backend.open(id)?)?),
     })
-}
-
-fn answer(answer: &Answer) -> std::io::Result<()> {
-    let mut out = std::io::stdout().lock();
-    let mut line = serde_json::to_vec(answer)?;
-    line.push(b'\n');
-    out.write_all(&line)?;
-    out.flush()
 }

@@ -134,7 +134,7 @@ pub fn run(args: &Args, env: &Env) -> Result<Report, Error> {
     }
     let mut report = Report::new("sets", args, &series);
     for pair in series.chunks(2) {
-        report.ratios.extend(Ratio::of(&pair[1], &pair[0], pair[0].case));
+        report.ratios.extend(Ratio::of(&pair[1], &pair[0], &pair[0].case));
     }
     Ok(report)
 }
