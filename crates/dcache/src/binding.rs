@@ -34,7 +34,7 @@ impl<I> Binding<I> {
 
     /// The store's own number of the inode. If the cache has a node with this number, the name leads to that one and the new inode is dropped:
     /// so that two names of a file are one node, and a directory that is found somewhere else has moved. To be given where an inode can be
-    /// met twice: directories, and files of several links; it costs about 32 bytes more. No effect on [`Binding::node`].
+    /// met twice: directories, and files of several links; it costs about 100 bytes more. No effect on [`Binding::node`].
     pub fn id(mut self, number: u64) -> Self {
         if let To::New { id, .. } = &mut self.0 {
             *id = Some(number);

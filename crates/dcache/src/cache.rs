@@ -36,8 +36,9 @@ impl<I: Send + Sync + 'static> Cache<I> {
         todo!()
     }
 
-    /// Goes on with the walk from which a ticket came. What was not kept (overtaken by a change, no room, [`Ttl::No`]) is used for this walk alone.
-    pub fn resume<'c>(&'c self, _filled: Filled<I>) -> Outcome<'c, I> {
+    /// Goes on with the walk from which a ticket came, with the same options. An answer that was not kept for want of room or by [`Ttl::No`] is used for this
+    /// walk alone; one that a change overtook is asked for again.
+    pub fn resume<'c>(&'c self, _filled: Filled<I>, _options: &Walk<'_, I>) -> Outcome<'c, I> {
         todo!()
     }
 

@@ -21,7 +21,7 @@
 //! assert_eq!(ticket.name(), b"etc");
 //! let filled = ticket.publish(Binding::new(Kind::Directory, 2), Ttl::Forever);
 //! // The walk goes on from there.
-//! let Outcome::Miss(ticket) = cache.resume(filled) else { panic!() };
+//! let Outcome::Miss(ticket) = cache.resume(filled, &Walk::new()) else { panic!() };
 //! assert_eq!((*ticket.directory().inode(), ticket.name()), (2, &b"passwd"[..]));
 //! ticket.publish(Binding::new(Kind::File, 3), Ttl::Forever);
 //!

@@ -1,6 +1,6 @@
 //! What to walk, and what comes of it.
 
-use crate::{Cache, Error, Filled, Found, Handle, Ticket};
+use crate::{Error, Filled, Found, Handle, Ticket};
 
 /// How a path is walked.
 ///
@@ -84,7 +84,7 @@ pub enum Outcome<'c, I: Send + Sync + 'static> {
     Absent(Absent<'c, I>),
     /// The directory and the last name: [`Walk::parent`], or [`Walk::create`] and the name is unknown.
     Place(Place<I>),
-    /// A name is not known. Nobody else asks for it while the ticket is held. Say what the store answered, then [`Cache::resume`].
+    /// A name is not known. Nobody else asks for it while the ticket is held. Say what the store answered, then [`Cache::resume`](crate::Cache::resume).
     Miss(Ticket<I>),
     /// A name is known, but its time is over: [`Ticket::same`], or what it leads to now.
     Stale(Ticket<I>),
@@ -141,7 +141,7 @@ impl<I: Send + Sync + 'static> LinkTarget<I> {
         todo!()
     }
 
-    /// Keeps the target with the link; [`Cache::resume`] goes on.
+    /// Keeps the target with the link; [`Cache::resume`](crate::Cache::resume) goes on.
     pub fn publish(self, _target: &[u8]) -> Filled<I> {
         todo!()
     }
@@ -151,8 +151,8 @@ impl<I: Send + Sync + 'static> LinkTarget<I> {
 pub struct Waiting<I: Send + Sync + 'static>(std::marker::PhantomData<I>);
 
 impl<I: Send + Sync + 'static> Waiting<I> {
-    /// Waits until the ticket is answered or given up, then goes on with the walk.
-    pub fn wait(self, _cache: &Cache<I>) -> Outcome<'_, I> {
+    /// Waits until the ticket is answered or given up; then [`Cache::resume`](crate::Cache::resume). The error of a holder who failed.
+    pub fn wait(self) -> Result<Filled<I>, Error> {
         todo!()
     }
 }
