@@ -5,6 +5,7 @@
 
 use std::fmt;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use manyway_sem::Errno;
 use serde::{Deserialize, Serialize};
@@ -80,7 +81,7 @@ pub struct Place {
 pub struct SetId(pub i32);
 
 /// A back end as one thread has joined it.
-pub trait Backend: Sized {
+pub trait Backend: Sized + Sync {
     /// A set as a thread uses it.
     type Set: Set;
     /// Joins the place; once in each thread that makes calls.
@@ -111,19 +112,23 @@ pub trait Set {
     type Sem: Sem;
     /// Semaphore `num`; with `undo` its operations are taken back when the process ends.
     fn sem(&self, num: u16, undo: bool) -> Result<Self::Sem, Errno>;
-    /// A call on two of them, as a program would keep it for many calls.
-    type Both: Both;
-    /// `op` on semaphores `a` and `b`, on both or on none; sleeps until it can.
-    fn both(&self, a: u16, b: u16, op: i16) -> Result<Self::Both, Errno>;
+    /// A call of several operations, as a program would keep it for many calls.
+    type Several: Several;
+    /// Operations {semaphore, what is added} that are carried out together or not at all; 0 waits for zero.
+    fn several(&self, ops: &[(u16, i16)]) -> Result<Self::Several, Errno>;
+    /// Gives a unit to each of some semaphores, in one call, without waiting.
+    fn give_each(&self, nums: &[u16]) -> Result<(), Errno>;
+    /// Sets all values at once.
+    fn set_values(&self, values: &[u16]) -> Result<(), Errno>;
 }
 
-/// A call on two semaphores.
-pub trait Both {
-    /// Makes it.
+/// A call of several operations.
+pub trait Several {
+    /// Makes it; sleeps until it can be carried out.
     fn call(&self) -> Result<(), Errno>;
 }
 
-impl Both for std::convert::Infallible {
+impl Several for std::convert::Infallible {
     fn call(&self) -> Result<(), Errno> {
         match *self {}
     }
@@ -133,6 +138,8 @@ impl Both for std::convert::Infallible {
 pub trait Sem {
     /// Takes a unit; sleeps until there is one.
     fn take(&self) -> Result<(), Errno>;
+    /// Takes a unit; sleeps for so long, then EAGAIN.
+    fn take_for(&self, time: Duration) -> Result<(), Errno>;
     /// Takes a unit, or EAGAIN.
     fn try_take(&self) -> Result<(), Errno>;
     /// Gives a unit.
@@ -141,6 +148,8 @@ pub trait Sem {
     fn wait_zero(&self) -> Result<(), Errno>;
     /// How many sleep for a unit (`GETNCNT`).
     fn sleepers(&self) -> Result<u32, Errno>;
+    /// How many wait for zero (`GETZCNT`).
+    fn zero_sleepers(&self) -> Result<u32, Errno>;
 }
 
 /// Runs `$body` with the type `$backend` bound to the back end that `$kind` names.

@@ -6,7 +6,10 @@ use std::str::FromStr;
 
 use serde::{Serialize, Serializer};
 
-use crate::workloads::{footprint, kill, scaling, sets, uncontended, wait_undo};
+use crate::workloads::{
+    attach, footprint, handoff, kill, lat_sem, lockloop, osim, scaling, sembench, semop_multi, semscale, sets, uncontended, undo,
+    wait_undo, waitforzero,
+};
 use crate::{Env, Error, Report, machine, worker};
 
 /// `bench WORKLOAD …`
@@ -35,6 +38,27 @@ pub enum Workload {
     Footprint(footprint::Args),
     /// What calls cost with a thousand sets, and with as many as there can be.
     Sets(sets::Args),
+    /// Threads on semaphores of their own, or in pairs: rounds per second.
+    Semscale(semscale::Args),
+    /// Many threads on the semaphores of one set: calls per second.
+    SemopMulti(semop_multi::Args),
+    /// Many processes on few semaphores, all begun by one SETALL: microseconds of a loop.
+    Osim(osim::Args),
+    /// Many who wait for one semaphore to be zero: wake-ups per second.
+    #[command(name = "waitforzero")]
+    WaitForZero(waitforzero::Args),
+    /// Many who sleep on semaphores of their own, and one who wakes them: wake-ups per second.
+    Sembench(sembench::Args),
+    /// Processes that take one lock in turn: nanoseconds of a loop, and how long they wait for it.
+    Lockloop(lockloop::Args),
+    /// Two processes that exchange a token by one call each.
+    LatSem(lat_sem::Args),
+    /// Two processes that hand a token to and fro.
+    Handoff(handoff::Args),
+    /// A process with adjustments in many sets.
+    Undo(undo::Args),
+    /// What a process's first call costs.
+    Attach(attach::Args),
     /// A process of another workload; started by it.
     #[command(hide = true)]
     Worker {
@@ -52,6 +76,16 @@ pub fn run(args: &Args, env: &Env) -> Result<Report, Error> {
         Workload::WaitUndo(args) => wait_undo::run(args, env),
         Workload::Footprint(args) => footprint::run(args, env),
         Workload::Sets(args) => sets::run(args, env),
+        Workload::Semscale(args) => semscale::run(args, env),
+        Workload::SemopMulti(args) => semop_multi::run(args, env),
+        Workload::Osim(args) => osim::run(args, env),
+        Workload::WaitForZero(args) => waitforzero::run(args, env),
+        Workload::Sembench(args) => sembench::run(args, env),
+        Workload::Lockloop(args) => lockloop::run(args, env),
+        Workload::LatSem(args) => lat_sem::run(args, env),
+        Workload::Handoff(args) => handoff::run(args, env),
+        Workload::Undo(args) => undo::run(args, env),
+        Workload::Attach(args) => attach::run(args, env),
         Workload::Worker { start } => worker::main(start),
     }?;
     if let Some(path) = &args.json {

@@ -11,7 +11,10 @@
 #![deny(unsafe_code)]
 
 pub mod backend;
+pub mod busy;
 pub mod cli;
+pub mod contest;
+pub mod crowd;
 mod error;
 pub mod lab;
 pub mod machine;

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::Error;
 use crate::backend::Kind;
 use crate::machine::Machine;
-use crate::rounds::Series;
+use crate::rounds::{Series, Times};
 use crate::stats::{self, Summary};
 
 /// The spread (see [`Summary::spread`]) of the reference from which on a run is called noisy.
@@ -46,6 +46,9 @@ pub struct Measured {
     pub max: f64,
     /// How many samples.
     pub rounds: usize,
+    /// How the single times in all rounds are distributed, where they were recorded.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub times: Option<Times>,
     /// Interquartile range ÷ median.
     #[serde(skip)]
     pub spread: f64,
@@ -62,6 +65,8 @@ pub struct Ratio {
     pub over: String,
     /// The median of the rounds' ratios.
     pub median: f64,
+    /// The median is no less than this, to 95 % (of fewer than five rounds: the least of them).
+    pub low: f64,
 }
 
 /// What a number counts, and so whether more of it is better.
@@ -137,23 +142,25 @@ impl Report {
 
     /// The table's cells: a header, then a row per case and back end.
     pub fn table(&self) -> Vec<Vec<String>> {
-        let header = ["case", "backend", "unit", "median", "min", "max", "rounds", "ratio", ""];
-        let mut rows = vec![header.map(str::to_owned).to_vec()];
+        let header = ["case", "backend", "unit", "median", "min", "max", "rounds"].into_iter();
+        // Of the single times, where any were recorded.
+        let timed = self.results.iter().any(|r| r.times.is_some());
+        let times = if timed { &["mean us", "p50", "p99", "worst"][..] } else { &[] };
+        let header = header.chain(times.iter().copied()).chain(["ratio", ""]);
+        let mut rows = vec![header.map(str::to_owned).collect::<Vec<_>>()];
         rows.extend(self.results.iter().map(|r| {
             let ratio = self.ratios.iter().filter(|x| x.case == r.case && x.backend == r.backend);
-            let ratio: Vec<_> = ratio.map(|x| format!("{} x {}", number(x.median), x.over)).collect();
+            let ratio: Vec<_> = ratio.map(|x| format!("{} (> {}) x {}", number(x.median), number(x.low), x.over)).collect();
             let note = if r.spread > NOISY { format!("noisy: middle half within {:.0} %", r.spread * 100.0) } else { String::new() };
-            vec![
-                r.case.clone(),
-                r.backend.clone(),
-                r.unit.name().to_owned(),
-                number(r.median),
-                number(r.min),
-                number(r.max),
-                r.rounds.to_string(),
-                ratio.join(", "),
-                note,
-            ]
+            let figures = [r.median, r.min, r.max].map(number);
+            let mut row = vec![r.case.clone(), r.backend.clone(), r.unit.name().to_owned()];
+            row.extend(figures.into_iter().chain([r.rounds.to_string()]));
+            if timed {
+                let times = r.times.map_or([const { String::new() }; 4], |t| [t.mean, t.p50, t.p99, t.worst].map(number));
+                row.extend(times);
+            }
+            row.extend([ratio.join(", "), note]);
+            row
         }));
         rows
     }
@@ -170,6 +177,7 @@ impl Measured {
             min,
             max,
             rounds: series.samples.len(),
+            times: series.times,
             spread,
         }
     }
@@ -181,7 +189,13 @@ impl Ratio {
         let pairs = series.samples.iter().zip(&reference.samples);
         let ratios: Vec<f64> = pairs.filter_map(|(&s, &r)| series.unit.better(s, r)).collect();
         let (case, backend) = (series.case.to_string(), series.backend.to_owned());
-        (!ratios.is_empty()).then(|| Ratio { case, backend, over: over.to_owned(), median: stats::median(&ratios) })
+        (!ratios.is_empty()).then(|| Ratio {
+            case,
+            backend,
+            over: over.to_owned(),
+            median: stats::median(&ratios),
+            low: stats::low(&ratios),
+        })
     }
 }
 
@@ -203,7 +217,7 @@ impl fmt::Display for Report {
                 .zip(&widths)
                 .enumerate()
                 .map(|(column, (cell, &width))| match column {
-                    3..=6 => format!("{cell:>width$}"),
+                    _ if (3..rows[0].len() - 2).contains(&column) => format!("{cell:>width$}"),
                     _ => format!("{cell:<width$}"),
                 })
                 .collect();
@@ -234,7 +248,10 @@ mod tests {
         let ours = series(Kind::Manyway, Unit::Ns, &[6.0, 10.0, 10.0]);
         let report = Report::new("uncontended", &(), &[kernel, ours]);
         // Round by round 100, 120 and 61; the ratio of the medians would be another number, 61.
-        assert_eq!(report.ratios, [Ratio { case: "inc-dec".into(), backend: "manyway".into(), over: "kernel".into(), median: 100.0 }]);
+        assert_eq!(
+            report.ratios,
+            [Ratio { case: "inc-dec".into(), backend: "manyway".into(), over: "kernel".into(), median: 100.0, low: 61.0 }]
+        );
     }
 
     #[test]

@@ -2,6 +2,9 @@
 
 use std::borrow::Cow;
 
+use hdrhistogram::Histogram;
+use serde::{Deserialize, Serialize};
+
 use crate::Error;
 use crate::report::Unit;
 
@@ -16,12 +19,36 @@ pub struct Series {
     pub unit: Unit,
     /// One per round.
     pub samples: Vec<f64>,
+    /// Of the single times in all rounds, where the workload records them.
+    pub times: Option<Times>,
+}
+
+/// How single times are distributed, microseconds.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Times {
+    /// Their mean.
+    pub mean: f64,
+    /// Half of them are shorter.
+    pub p50: f64,
+    /// All but one in a hundred are shorter.
+    pub p99: f64,
+    /// The longest.
+    pub worst: f64,
+}
+
+impl Times {
+    /// Of a histogram of nanoseconds; None: it is empty.
+    pub fn of(histogram: &Histogram<u64>) -> Option<Times> {
+        let us = |ns: u64| ns as f64 / 1e3;
+        let at = |q| us(histogram.value_at_quantile(q));
+        (!histogram.is_empty()).then(|| Times { mean: histogram.mean() / 1e3, p50: at(0.5), p99: at(0.99), worst: us(histogram.max()) })
+    }
 }
 
 impl Series {
     /// Nothing sampled yet.
     pub fn new(case: impl Into<Cow<'static, str>>, backend: impl Into<&'static str>, unit: Unit) -> Series {
-        Series { case: case.into(), backend: backend.into(), unit, samples: Vec::new() }
+        Series { case: case.into(), backend: backend.into(), unit, samples: Vec::new(), times: None }
     }
 }
 

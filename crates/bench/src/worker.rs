@@ -6,7 +6,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::Error;
 use crate::backend::{Backend, Place, Sem, Set, SetId, with_backend};
-use crate::workloads::{kill, sets, uncontended, wait_undo};
+use crate::crowd::{Crowd, Outcome};
+use crate::workloads::{attach, kill, sets, uncontended, undo, wait_undo};
 use crate::{machine, process};
 
 /// How a worker is started; its one argument, as JSON.
@@ -37,6 +38,12 @@ pub enum Command {
     Take(SetId),
     /// Let a child die that holds a unit, and tell whether the next call had its undo.
     Death(SetId),
+    /// Let a crowd play.
+    Crowd(Crowd),
+    /// Make the first call.
+    First(attach::First),
+    /// Call on many sets.
+    Many(undo::Many),
     /// Make, find, use, list and remove sets beside others.
     Census(sets::Census),
 }
@@ -54,6 +61,12 @@ pub enum Answer {
     Looped(uncontended::Looped),
     /// When it happened, nanoseconds of the monotonic clock.
     At(u64),
+    /// What came of a crowd.
+    Crowd(Outcome),
+    /// What a first call took.
+    First(attach::Took),
+    /// What a call costs, nanoseconds.
+    Cost(f64),
     /// What calls cost.
     Costs(sets::Costs),
     /// Whether it held.
@@ -109,6 +122,9 @@ fn obey<B: Backend>(start: &Start, backend: &B, command: Command, made: &mut Vec
             Answer::Done
         }
         Command::Take(id) => Answer::At(kill::take(&backend.open(id)?).map_err(failed("semop"))?),
+        Command::Crowd(crowd) => Answer::Crowd(crowd.run(backend)?),
+        Command::First(role) => Answer::First(role.run(backend)?),
+        Command::Many(role) => Answer::Cost(role.run(backend, made)?),
         Command::Census(role) => Answer::Costs(role.run(backend, made)?),
         Command::Death(id) => Answer::Held(wait_undo::death(start, id, &backend.open(id)?)?),
     })

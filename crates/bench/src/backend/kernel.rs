@@ -1,11 +1,18 @@
 //! The C library's `semop` and kin: the kernel's semaphores, or in a worker with the preloaded library, Manyway's.
 #![allow(unsafe_code)]
 
+use std::time::Duration;
+
 use manyway_sem::Errno;
 use manyway_sem::abi::{IPC_NOWAIT, SEM_UNDO, SemBuf};
 
-use super::{Backend, Both, Kind, Place, Sem, Set, SetId};
+use super::{Backend, Kind, Place, Sem, Set, SetId, Several};
 use crate::Error;
+
+unsafe extern "C" {
+    // The libc crate lacks it.
+    fn semtimedop(set: libc::c_int, ops: *mut libc::sembuf, count: libc::size_t, time: *const libc::timespec) -> libc::c_int;
+}
 
 /// The C symbols.
 #[derive(Debug)]
@@ -94,19 +101,31 @@ impl Set for KernelSet {
     fn sem(&self, num: u16, undo: bool) -> Result<KernelSem, Errno> {
         Ok(KernelSem { set: self.0, num, flags: if undo { SEM_UNDO as i16 } else { 0 } })
     }
-    type Both = KernelBoth;
-    fn both(&self, a: u16, b: u16, op: i16) -> Result<KernelBoth, Errno> {
-        Ok(KernelBoth { set: self.0, ops: [a, b].map(|num| SemBuf { num, op, flg: 0 }) })
+    type Several = KernelCall;
+    fn several(&self, ops: &[(u16, i16)]) -> Result<KernelCall, Errno> {
+        Ok(KernelCall { set: self.0, ops: ops.iter().map(|&(num, op)| SemBuf { num, op, flg: 0 }).collect() })
+    }
+    fn give_each(&self, nums: &[u16]) -> Result<(), Errno> {
+        const MOST: usize = 64;
+        let mut ops = [SemBuf { num: 0, op: 1, flg: IPC_NOWAIT as i16 }; MOST];
+        nums.chunks(MOST).try_for_each(|nums| {
+            ops.iter_mut().zip(nums).for_each(|(op, &num)| op.num = num);
+            semop(self.0, &ops[..nums.len()])
+        })
+    }
+    fn set_values(&self, values: &[u16]) -> Result<(), Errno> {
+        // SAFETY: SETALL reads as many u16 as the set has semaphores: the caller has one value for each.
+        checked(unsafe { libc::semctl(self.0, 0, libc::SETALL, values.as_ptr()) }).map(drop)
     }
 }
 
-/// A call on two semaphores.
-pub struct KernelBoth {
+/// A call of several operations.
+pub struct KernelCall {
     set: i32,
-    ops: [SemBuf; 2],
+    ops: Vec<SemBuf>,
 }
 
-impl Both for KernelBoth {
+impl Several for KernelCall {
     #[inline(always)]
     fn call(&self) -> Result<(), Errno> {
         semop(self.set, &self.ops)
@@ -129,6 +148,17 @@ impl Sem for KernelSem {
     #[inline(always)]
     fn wait_zero(&self) -> Result<(), Errno> {
         semop(self.set, &[SemBuf { num: self.num, op: 0, flg: self.flags }])
+    }
+    fn take_for(&self, time: Duration) -> Result<(), Errno> {
+        let mut op = SemBuf { num: self.num, op: -1, flg: self.flags };
+        let time = libc::timespec { tv_sec: time.as_secs() as _, tv_nsec: time.subsec_nanos() as _ };
+        // SAFETY: `SemBuf` is `struct sembuf`; both outlive the call.
+        checked(unsafe { semtimedop(self.set, (&raw mut op).cast(), 1, &raw const time) }).map(drop)
+    }
+    fn zero_sleepers(&self) -> Result<u32, Errno> {
+        // SAFETY: GETZCNT takes no argument.
+        let result = unsafe { libc::semctl(self.set, self.num.into(), libc::GETZCNT) };
+        checked(result).map(|count| count as u32)
     }
     fn sleepers(&self) -> Result<u32, Errno> {
         // SAFETY: GETNCNT takes no argument.

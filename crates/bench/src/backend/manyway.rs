@@ -1,8 +1,10 @@
 //! Manyway through its crate, as a Rust program uses it.
 
+use std::time::Duration;
+
 use manyway_sem::{Errno, Error as SemError, Fairness, Key, Namespace, Op, Prepared, Semaphore};
 
-use super::{Backend, Both, Kind, Place, Sem, Set, SetId};
+use super::{Backend, Kind, Place, Sem, Set, SetId, Several};
 use crate::Error;
 
 /// A namespace.
@@ -63,14 +65,29 @@ impl Set for manyway_sem::Set {
         let sem = self.sem(num).map_err(errno)?;
         Ok(if undo { sem.with_undo() } else { sem })
     }
-    type Both = Prepared;
-    fn both(&self, a: u16, b: u16, op: i16) -> Result<Prepared, Errno> {
-        let one = |num| if op < 0 { Op::take(num, op.unsigned_abs()) } else { Op::add(num, op.unsigned_abs()) };
-        self.prepare(&[one(a), one(b)]).map_err(errno)
+    type Several = Prepared;
+    fn several(&self, ops: &[(u16, i16)]) -> Result<Prepared, Errno> {
+        let one = |&(num, op): &(u16, i16)| match op {
+            0 => Op::zero(num),
+            1.. => Op::add(num, op.unsigned_abs()),
+            _ => Op::take(num, op.unsigned_abs()),
+        };
+        self.prepare(&ops.iter().map(one).collect::<Vec<_>>()).map_err(errno)
+    }
+    fn give_each(&self, nums: &[u16]) -> Result<(), Errno> {
+        const MOST: usize = 64;
+        let mut ops = [Op::add(0, 1).no_wait(); MOST];
+        nums.chunks(MOST).try_for_each(|nums| {
+            ops.iter_mut().zip(nums).for_each(|(op, &num)| *op = Op::add(num, 1).no_wait());
+            self.run(&ops[..nums.len()]).map_err(errno)
+        })
+    }
+    fn set_values(&self, values: &[u16]) -> Result<(), Errno> {
+        self.set_values(values).map_err(errno)
     }
 }
 
-impl Both for Prepared {
+impl Several for Prepared {
     #[inline(always)]
     fn call(&self) -> Result<(), Errno> {
         self.run().map_err(errno)
@@ -93,6 +110,12 @@ impl Sem for Semaphore {
     #[inline(always)]
     fn wait_zero(&self) -> Result<(), Errno> {
         self.wait_zero().map_err(errno)
+    }
+    fn take_for(&self, time: Duration) -> Result<(), Errno> {
+        self.take_timeout(1, time).map_err(|e| if e == SemError::TimedOut { Errno::EAGAIN } else { errno(e) })
+    }
+    fn zero_sleepers(&self) -> Result<u32, Errno> {
+        self.zero_waiters().map(|count| count as u32).map_err(errno)
     }
     fn sleepers(&self) -> Result<u32, Errno> {
         self.takers().map(|count| count as u32).map_err(errno)

@@ -5,12 +5,16 @@ use std::fs::{File, OpenOptions};
 use std::os::fd::AsRawFd;
 use std::path::PathBuf;
 use std::rc::Rc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use manyway_sem::Errno;
 
 use super::kernel::last_errno;
 use super::{Backend, Kind, Place, Sem, Set, SetId};
 use crate::Error;
+
+/// How many sleepers of a semaphore a removal wakes.
+const MOST_SLEEPERS: usize = 4096;
 
 /// One `sem_t` on a cache line of its own.
 #[repr(C, align(64))]
@@ -78,6 +82,14 @@ impl Backend for Posix {
     }
 
     fn remove(&self, id: SetId) -> Result<(), Error> {
+        // Whoever sleeps in it has been told that it is over, but a `sem_t` has no way to say so: units for all.
+        let set = self.open(id)?;
+        for num in 0..set.0.len {
+            for _ in 0..MOST_SLEEPERS {
+                // SAFETY: as in `give`.
+                unsafe { libc::sem_post(set.sem(num)) };
+            }
+        }
         let path = self.path(id);
         std::fs::remove_file(&path).map_err(Error::io(format!("cannot remove {}", path.display())))
     }
@@ -134,8 +146,15 @@ impl Set for PosixSet {
     fn sem(&self, num: u16, undo: bool) -> Result<PosixSem, Errno> {
         if undo { Err(Errno::ENOSYS) } else { Ok(PosixSem { sem: self.sem(num.into()), _set: self.clone() }) }
     }
-    type Both = std::convert::Infallible;
-    fn both(&self, _: u16, _: u16, _: i16) -> Result<Self::Both, Errno> {
+    type Several = std::convert::Infallible;
+    fn several(&self, _: &[(u16, i16)]) -> Result<Self::Several, Errno> {
+        Err(Errno::ENOSYS)
+    }
+    fn give_each(&self, nums: &[u16]) -> Result<(), Errno> {
+        // SAFETY: made by sem_init as process-shared, and mapped as long as `self` lives.
+        nums.iter().try_for_each(|&num| checked(unsafe { libc::sem_post(self.sem(num.into())) }))
+    }
+    fn set_values(&self, _: &[u16]) -> Result<(), Errno> {
         Err(Errno::ENOSYS)
     }
 }
@@ -157,6 +176,17 @@ impl Sem for PosixSem {
         checked(unsafe { libc::sem_post(self.sem) })
     }
     fn wait_zero(&self) -> Result<(), Errno> {
+        Err(Errno::ENOSYS)
+    }
+    fn take_for(&self, time: Duration) -> Result<(), Errno> {
+        // The clock of sem_timedwait is that of the day.
+        let until = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default() + time;
+        let until = libc::timespec { tv_sec: until.as_secs() as _, tv_nsec: until.subsec_nanos() as _ };
+        // SAFETY: as in `take`; the time outlives the call.
+        checked(unsafe { libc::sem_timedwait(self.sem, &raw const until) })
+            .map_err(|e| if e == Errno::ETIMEDOUT { Errno::EAGAIN } else { e })
+    }
+    fn zero_sleepers(&self) -> Result<u32, Errno> {
         Err(Errno::ENOSYS)
     }
     fn sleepers(&self) -> Result<u32, Errno> {

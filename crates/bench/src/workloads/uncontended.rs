@@ -6,7 +6,7 @@ use clap::ValueEnum;
 use manyway_sem::Errno;
 use serde::{Deserialize, Serialize};
 
-use crate::backend::{Both, Kind, Sem, Set, SetId};
+use crate::backend::{Kind, Sem, Set, SetId, Several};
 use crate::cli::Pin;
 use crate::lab::Lab;
 use crate::report::Unit;
@@ -84,7 +84,8 @@ pub fn repeat<S: Set>(set: &S, num: u16, case: Case, times: u64) -> Result<u64, 
             Ok(times)
         }
         Case::Two => {
-            let (take, give) = (set.both(num, num + 1, -1)?, set.both(num, num + 1, 1)?);
+            let [take, give] = [-1, 1].map(|op| set.several(&[(num, op), (num + 1, op)]));
+            let (take, give) = (take?, give?);
             for _ in 0..times {
                 take.call()?;
                 give.call()?;
