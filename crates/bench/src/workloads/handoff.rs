@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::backend::{Backend, Sem, Set};
 use crate::contest::{self, Amount, Case, Common, Load, Placement};
-use crate::crowd::{Member, Scene, Script};
+use crate::crowd::{Member, Outcome, Scene, Script};
 use crate::report::Unit;
 use crate::{Env, Error, Report};
 
@@ -49,7 +49,7 @@ pub struct Args {
 
 /// Runs it: microseconds of a round trip, two hand-offs.
 pub fn run(args: &Args, env: &Env) -> Result<Report, Error> {
-    let args = Args { common: args.common.clone().with(&[Placement::One, Placement::Spread], &[Load::Idle, Load::Hogs]), ..args.clone() };
+    let args = Args { common: args.common.clone().with(&[Placement::One, Placement::Spread], &[Load::Idle, Load::Hogs]) };
     let scene = Scene::Handoff(Turns);
     let case = Case {
         name: "round trip".to_owned(),
@@ -59,7 +59,7 @@ pub fn run(args: &Args, env: &Env) -> Result<Report, Error> {
         cpus: None,
         amount: Amount::Fixed,
         unit: Unit::Us,
-        score: crate::crowd::Outcome::us,
+        score: Outcome::us,
         kinds: |_| true,
     };
     contest::run("handoff", &args, &args.common, env, vec![case])

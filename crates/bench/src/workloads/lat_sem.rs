@@ -42,7 +42,7 @@ pub struct Args {
 
 /// Runs it: microseconds of a call.
 pub fn run(args: &Args, env: &Env) -> Result<Report, Error> {
-    let args = Args { common: args.common.clone().with(&[Placement::One, Placement::Spread], &[Load::Idle]), ..args.clone() };
+    let args = Args { common: args.common.clone().with(&[Placement::One, Placement::Spread], &[Load::Idle]) };
     let case = Case {
         name: "call".to_owned(),
         scene: Scene::LatSem(Exchange),
