@@ -1,19 +1,47 @@
 //! For benchmarks: the bare look-up of the same table, and two designs with locks over it.
 
-use crate::{Cache, Handle};
+use std::sync::Mutex;
 
-/// Walks `path` (names and single slashes alone: no `.`, `..`, links or hook) with the same guard, hash and table, and no checks: what a walk cannot be faster than. The
-/// number of the node.
-pub fn floor<I: Send + Sync + 'static>(_cache: &Cache<I>, _start: &Handle<I>, _path: &[u8]) -> Option<u64> {
-    todo!()
+use crate::{Cache, Handle, path};
+
+/// The look-ups of a walk and nothing else: the walk's own lines for names and hashes, the table's for the chains; no checks, no flags, no `.` or `..`.
+#[inline(always)]
+fn bare<I: Send + Sync + 'static, L>(cache: &Cache<I>, start: &Handle<I>, path: &[u8], lock: impl Fn() -> L) -> Option<u64> {
+    let inner = &*cache.0;
+    let guard = inner.reclaim.enter();
+    let mut cur = start.raw();
+    let mut rest = path;
+    loop {
+        rest = path::skip_slashes(rest);
+        if rest.is_empty() {
+            return Some(cur.number);
+        }
+        let name = path::first(rest, inner.seed);
+        let _lock = lock();
+        let (e, _) = inner.find(&guard, cur, inner.hash(cur, &name), &name)?;
+        cur = e.get().node()?;
+        rest = &rest[name.bytes.len()..];
+    }
 }
 
+/// Walks `path` (names alone: no `.`, `..`, links or hook) with the same guard, hash and table, and no checks: what a walk cannot be faster than. The
+/// number of the node.
+#[inline(never)]
+pub fn floor<I: Send + Sync + 'static>(cache: &Cache<I>, start: &Handle<I>, path: &[u8]) -> Option<u64> {
+    bare(cache, start, path, || ())
+}
+
+static LOCK: Mutex<()> = Mutex::new(());
+
 /// As [`floor`], with one global lock taken and given back for each component.
-pub fn lock_per_component<I: Send + Sync + 'static>(_cache: &Cache<I>, _start: &Handle<I>, _path: &[u8]) -> Option<u64> {
-    todo!()
+#[inline(never)]
+pub fn lock_per_component<I: Send + Sync + 'static>(cache: &Cache<I>, start: &Handle<I>, path: &[u8]) -> Option<u64> {
+    bare(cache, start, path, || LOCK.lock())
 }
 
 /// As [`floor`], with one global lock held over the walk ("fastwalk").
-pub fn lock_per_walk<I: Send + Sync + 'static>(_cache: &Cache<I>, _start: &Handle<I>, _path: &[u8]) -> Option<u64> {
-    todo!()
+#[inline(never)]
+pub fn lock_per_walk<I: Send + Sync + 'static>(cache: &Cache<I>, start: &Handle<I>, path: &[u8]) -> Option<u64> {
+    let _lock = LOCK.lock();
+    bare(cache, start, path, || ())
 }

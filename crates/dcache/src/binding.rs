@@ -14,14 +14,14 @@ pub enum Kind {
 }
 
 /// What a name leads to, as the store has said: a new node, or one that the cache has already.
-pub struct Binding<I>(pub(crate) To<I>);
+pub struct Binding<I: Send + Sync + 'static>(pub(crate) To<I>);
 
-pub(crate) enum To<I> {
+pub(crate) enum To<I: Send + Sync + 'static> {
     New { kind: Kind, inode: I, id: Option<u64>, target: Option<Box<[u8]>> },
     Node(Handle<I>),
 }
 
-impl<I> Binding<I> {
+impl<I: Send + Sync + 'static> Binding<I> {
     /// A node that is met for the first time.
     pub fn new(kind: Kind, inode: I) -> Self {
         Binding(To::New { kind, inode, id: None, target: None })

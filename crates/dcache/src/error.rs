@@ -24,6 +24,9 @@ pub enum Error {
     /// More symbolic links than [`MAX_LINKS`](crate::MAX_LINKS) on one walk (ELOOP).
     #[error("too many levels of symbolic links")]
     Loop,
+    /// A second name for a directory (EPERM).
+    #[error("operation not permitted")]
+    NotPermitted,
     /// The search-permission hook said no (EACCES).
     #[error("permission denied")]
     Denied,
@@ -69,6 +72,7 @@ impl Error {
             Error::Exists => 17,
             Error::NotEmpty => 39,
             Error::Loop => 40,
+            Error::NotPermitted => 1,
             Error::Denied => 13,
             Error::NameTooLong => 36,
             Error::Invalid => 22,
@@ -92,6 +96,7 @@ impl PartialEq for Error {
 impl From<std::io::Error> for Error {
     fn from(e: std::io::Error) -> Error {
         match e.raw_os_error() {
+            Some(1) => Error::NotPermitted,
             Some(2) => Error::NotFound,
             Some(13) => Error::Denied,
             Some(16) => Error::Busy,

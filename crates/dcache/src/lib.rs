@@ -36,14 +36,30 @@ mod binding;
 mod cache;
 mod change;
 mod config;
+mod entry;
 mod error;
+mod evict;
 mod handle;
+mod inner;
+mod invalidate;
 mod list;
+mod lock;
+mod mem;
+mod mount;
+mod node;
 mod outcome;
+mod path;
+mod reclaim;
+mod room;
+mod section;
 mod stats;
 mod store;
 mod ticket;
 mod tree;
+mod walk;
+
+#[cfg(all(test, not(loom)))]
+mod tests;
 
 #[cfg(feature = "bench")]
 #[doc(hidden)]
@@ -58,9 +74,9 @@ pub use handle::{Found, Handle};
 pub use list::Listing;
 pub use outcome::{Absent, LinkTarget, Outcome, Place, Waiting, Walk};
 pub use stats::Stats;
-pub use store::{Answer, Item, New, Store};
+pub use store::{Answer, Item, New, Put, Store};
 pub use ticket::{Filled, Ticket};
-pub use tree::Tree;
+pub use tree::{Names, Tree};
 
 /// The most symbolic links that one walk follows.
 pub const MAX_LINKS: u32 = 40;

@@ -1,12 +1,24 @@
 //! What to walk, and what comes of it.
 
+use std::sync::Arc;
+
+use smallvec::SmallVec;
+
+use crate::handle::Spot;
+use crate::inner::{Inner, allocated, count};
+use crate::mem::{EntryPtr, EntryRef, Held};
+use crate::node::Node;
+use crate::reclaim::Guard;
+use crate::room::Seat;
+use crate::ticket::Opened;
+use crate::walk::{End, Private, Route};
 use crate::{Error, Filled, Found, Handle, Ticket};
 
 /// How a path is walked.
 ///
 /// A path is relative to the start; one that begins with a slash, or a link's target that does, begins at [`Walk::root`]. Repeated slashes count as one;
 /// a slash at the end asks for a directory and lets a link be followed. The empty path is the start itself.
-pub struct Walk<'a, I> {
+pub struct Walk<'a, I: Send + Sync + 'static> {
     pub(crate) no_follow: bool,
     pub(crate) directory: bool,
     pub(crate) create: bool,
@@ -16,13 +28,21 @@ pub struct Walk<'a, I> {
     pub(crate) search: Option<&'a (dyn Fn(&I) -> bool + 'a)>,
 }
 
-impl<I> Default for Walk<'_, I> {
+impl<I: Send + Sync + 'static> Clone for Walk<'_, I> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<I: Send + Sync + 'static> Copy for Walk<'_, I> {}
+
+impl<I: Send + Sync + 'static> Default for Walk<'_, I> {
     fn default() -> Self {
         Walk { no_follow: false, directory: false, create: false, parent: false, no_wait: false, root: None, search: None }
     }
 }
 
-impl<'a, I> Walk<'a, I> {
+impl<'a, I: Send + Sync + 'static> Walk<'a, I> {
     /// Follows links, also the last; no hook.
     pub fn new() -> Self {
         Self::default()
@@ -118,41 +138,252 @@ impl<I: Send + Sync + 'static> Place<I> {
 }
 
 /// A name that does not exist.
-pub struct Absent<'c, I: Send + Sync + 'static>(&'c I);
+pub struct Absent<'c, I: Send + Sync + 'static> {
+    spot: Spot<'c, I>,
+    inner: &'c Arc<Inner<I>>,
+    /// None: the spot is the entry of the name. Else the spot is the directory.
+    name: Option<SmallVec<[u8; 32]>>,
+    last: bool,
+}
 
 impl<I: Send + Sync + 'static> Absent<'_, I> {
     /// Whether it is the path's last name (of the last link's target, if that is where the walk ended).
     pub fn is_last(&self) -> bool {
-        todo!()
+        self.last
     }
 
     /// The directory that does not have the name, and the name.
     pub fn place(&self) -> Place<I> {
-        todo!()
+        let place = |dir: &Node<I>, name: &[u8]| Place { directory: Handle::new(self.inner, dir.retain()), name: name.into() };
+        match (&self.name, &self.spot) {
+            (None, Spot::Entry(held)) => place(held.entry().parent(), held.entry().name()),
+            (Some(name), Spot::Entry(held)) => place(held.entry().node().expect("a directory's entry leads to it"), name),
+            (name, Spot::Root(node)) => place(node, name.as_deref().unwrap_or_default()),
+            (name, Spot::Own(handle)) => place(handle.raw(), name.as_deref().unwrap_or_default()),
+        }
     }
 }
 
 /// A walk that needs a link's target.
-pub struct LinkTarget<I: Send + Sync + 'static>(std::marker::PhantomData<I>);
+pub struct LinkTarget<I: Send + Sync + 'static> {
+    inner: Arc<Inner<I>>,
+    link: Handle<I>,
+    trip: Trip<I>,
+}
 
 impl<I: Send + Sync + 'static> LinkTarget<I> {
     /// The link.
     pub fn link(&self) -> &Handle<I> {
-        todo!()
+        &self.link
     }
 
     /// Keeps the target with the link; [`Cache::resume`](crate::Cache::resume) goes on.
-    pub fn publish(self, _target: &[u8]) -> Filled<I> {
-        todo!()
+    pub fn publish(self, target: &[u8]) -> Filled<I> {
+        let node = self.link.raw();
+        let charged = node.is_charged() && self.inner.reserve(0, allocated(target.len()));
+        match (node.set_target(target), charged) {
+            (true, true) => node.set_target_charged(),
+            (false, true) => self.inner.books.give(0, allocated(target.len())),
+            _ => {}
+        }
+        Filled { trip: self.trip, kept: true, node: Some(self.link) }
     }
 }
 
 /// Somebody else's ticket.
-pub struct Waiting<I: Send + Sync + 'static>(std::marker::PhantomData<I>);
+pub struct Waiting<I: Send + Sync + 'static> {
+    seat: Seat,
+    trip: Trip<I>,
+}
 
 impl<I: Send + Sync + 'static> Waiting<I> {
     /// Waits until the ticket is answered or given up; then [`Cache::resume`](crate::Cache::resume). The error of a holder who failed.
     pub fn wait(self) -> Result<Filled<I>, Error> {
-        todo!()
+        self.seat.wait()?;
+        Ok(Filled { trip: self.trip, kept: false, node: None })
     }
+}
+
+/// A walk that outlives its guard: from where, what path, and the answers that are its own.
+pub(crate) struct Trip<I: Send + Sync + 'static> {
+    pub start: Handle<I>,
+    pub path: Box<[u8]>,
+    pub private: Vec<Private<I>>,
+    /// Of one name: links are not followed.
+    pub single: bool,
+}
+
+/// What is left of a walk when its guard has ended.
+enum Rest<I: Send + Sync + 'static> {
+    Root,
+    Own(Handle<I>),
+    RootLacks(SmallVec<[u8; 32]>, bool),
+    Lacks(Handle<I>, SmallVec<[u8; 32]>, bool),
+    Place(Place<I>),
+    Miss(Handle<I>, Box<[u8]>),
+    Wait(Option<Seat>),
+    Stale(Option<EntryPtr<I>>),
+    Target(Handle<I>),
+    Orphan(Handle<I>),
+    Failed(Error),
+}
+
+enum Tag {
+    Found,
+    Negative(bool),
+    Lacks(SmallVec<[u8; 32]>, bool),
+}
+
+type Picked<'g, I> = Result<(EntryRef<'g, I>, Tag), Rest<I>>;
+
+/// Under the guard: what can be kept with it, or what must outlive it.
+#[inline(always)]
+fn picked<'g, I: Send + Sync + 'static>(inner: &Arc<Inner<I>>, guard: &'g Guard, end: End<'_, 'g, I>) -> Picked<'g, I> {
+    match end {
+        End::At(_, Some(e)) => Ok((e, Tag::Found)),
+        End::Negative(e, last) => Ok((e, Tag::Negative(last))),
+        end => picked_rarely(inner, guard, end),
+    }
+}
+
+#[inline(never)]
+fn picked_rarely<'g, I: Send + Sync + 'static>(inner: &Arc<Inner<I>>, guard: &'g Guard, end: End<'_, 'g, I>) -> Picked<'g, I> {
+    let handle = |node: &Node<I>| Handle::new(inner, node.retain());
+    let is_root = |node: &Node<I>| std::ptr::eq(node, inner.root());
+    // A directory's own entry keeps it under the guard, so that no count need be taken.
+    let own = |node: &Node<I>| node.dir().and_then(|d| d.own.get(guard));
+    Err(match end {
+        End::At(_, Some(e)) => return Ok((e, Tag::Found)),
+        End::Negative(e, last) => return Ok((e, Tag::Negative(last))),
+        End::At(node, None) if is_root(node) => Rest::Root,
+        End::At(node, None) => match own(node) {
+            Some(e) => return Ok((e, Tag::Found)),
+            None => Rest::Own(handle(node)),
+        },
+        End::Lacks(dir, via, name, last) => match via.or_else(|| own(dir)) {
+            Some(e) => return Ok((e, Tag::Lacks(name.bytes.into(), last))),
+            None if is_root(dir) => Rest::RootLacks(name.bytes.into(), last),
+            None => Rest::Lacks(handle(dir), name.bytes.into(), last),
+        },
+        End::Place(dir, name) => Rest::Place(Place { directory: handle(dir), name: name.bytes.into() }),
+        End::Miss(dir, name) => Rest::Miss(handle(dir), name.bytes.into()),
+        End::Wait(e) => Rest::Wait(inner.rooms.sit(e.address(), || e.wait_for())),
+        End::Stale(e) => Rest::Stale(e.revalidate().then(|| e.retain())),
+        End::Target(link) => Rest::Target(handle(link)),
+        End::Orphan(dir) => Rest::Orphan(handle(dir)),
+        End::Failed(error) => Rest::Failed(error),
+    })
+}
+
+/// A walk from its begin.
+#[inline(always)]
+pub(crate) fn walk<'c, I: Send + Sync + 'static>(
+    inner: &'c Arc<Inner<I>>,
+    start: &Handle<I>,
+    path: &[u8],
+    options: &Walk<'_, I>,
+) -> Outcome<'c, I> {
+    match once(inner, start, path, options, &[]) {
+        Ok(outcome) => outcome,
+        Err(rest) => outlived(inner, start, path, options, rest, false),
+    }
+}
+
+/// One name.
+pub(crate) fn lookup<'c, I: Send + Sync + 'static>(inner: &'c Arc<Inner<I>>, directory: &Handle<I>, name: &[u8]) -> Outcome<'c, I> {
+    if let Err(e) = inner.name(name) {
+        return Outcome::Failed(e);
+    }
+    let options = Walk::new().no_follow();
+    match once(inner, directory, name, &options, &[]) {
+        Ok(outcome) => outcome,
+        Err(rest) => outlived(inner, directory, name, &options, rest, true),
+    }
+}
+
+#[inline(always)]
+fn once<'c, I: Send + Sync + 'static>(
+    inner: &'c Arc<Inner<I>>,
+    start: &Handle<I>,
+    path: &[u8],
+    options: &Walk<'_, I>,
+    private: &[Private<I>],
+) -> Result<Outcome<'c, I>, Rest<I>> {
+    let route = Route { inner, start: start.raw(), path, options, private };
+    let (held, tag) = Held::pick(inner.reclaim.enter(), |guard| picked(inner, guard, route.walk(guard)))?;
+    let spot = Spot::Entry(held);
+    Ok(match tag {
+        Tag::Found => Outcome::Found(Found { spot, inner }),
+        Tag::Negative(last) => Outcome::Absent(Absent { spot, inner, name: None, last }),
+        Tag::Lacks(name, last) => Outcome::Absent(Absent { spot, inner, name: Some(name), last }),
+    })
+}
+
+#[cold]
+fn outlived<'c, I: Send + Sync + 'static>(
+    inner: &'c Arc<Inner<I>>,
+    start: &Handle<I>,
+    path: &[u8],
+    options: &Walk<'_, I>,
+    rest: Rest<I>,
+    single: bool,
+) -> Outcome<'c, I> {
+    let trip = || Trip { start: start.clone(), path: path.into(), private: Vec::new(), single };
+    match go_on(inner, options, rest, trip) {
+        Ok(outcome) => outcome,
+        Err(_) => resume(inner, trip(), options),
+    }
+}
+
+/// Goes on with a walk that has outlived its guard.
+pub(crate) fn resume<'c, I: Send + Sync + 'static>(inner: &'c Arc<Inner<I>>, trip: Trip<I>, options: &Walk<'_, I>) -> Outcome<'c, I> {
+    let options = Walk { no_follow: options.no_follow || trip.single, ..*options };
+    let mut trip = Some(trip);
+    loop {
+        let t = trip.as_ref().expect("it is taken at the end only");
+        let rest = match once(inner, &t.start, &t.path, &options, &t.private) {
+            Ok(outcome) => return outcome,
+            Err(rest) => rest,
+        };
+        if let Ok(outcome) = go_on(inner, &options, rest, || trip.take().expect("taken once")) {
+            return outcome;
+        }
+    }
+}
+
+/// What comes of a walk without its guard; else it is to be walked again, and the trip was not taken.
+fn go_on<'c, I: Send + Sync + 'static>(
+    inner: &'c Arc<Inner<I>>,
+    options: &Walk<'_, I>,
+    rest: Rest<I>,
+    trip: impl FnOnce() -> Trip<I>,
+) -> Result<Outcome<'c, I>, ()> {
+    let wait = |seat: Seat, trip: &mut dyn FnMut() -> Trip<I>| {
+        count(&inner.books.waits);
+        if options.no_wait {
+            return Ok(Outcome::Busy(Waiting { seat, trip: trip() }));
+        }
+        seat.wait().map_or_else(|e| Ok(Outcome::Failed(e)), |()| Err(()))
+    };
+    let mut trip = Some(trip);
+    let mut trip = move || trip.take().expect("taken once")();
+    Ok(match rest {
+        Rest::Root => Outcome::Found(Found { spot: Spot::Root(inner.root()), inner }),
+        Rest::Own(handle) => Outcome::Found(Found { spot: Spot::Own(handle), inner }),
+        Rest::RootLacks(name, last) => Outcome::Absent(Absent { spot: Spot::Root(inner.root()), inner, name: Some(name), last }),
+        Rest::Lacks(dir, name, last) => Outcome::Absent(Absent { spot: Spot::Own(dir), inner, name: Some(name), last }),
+        Rest::Place(place) => Outcome::Place(place),
+        Rest::Miss(dir, name) => match Ticket::open(inner, &dir, &name, &mut trip) {
+            Opened::Ticket(ticket) => Outcome::Miss(ticket),
+            Opened::Again => return Err(()),
+            Opened::Wait(seat) => return wait(seat, &mut trip),
+        },
+        Rest::Wait(Some(seat)) => return wait(seat, &mut trip),
+        Rest::Stale(Some(entry)) => Outcome::Stale(Ticket::stale(inner, entry, trip())),
+        // It has changed meanwhile.
+        Rest::Wait(None) | Rest::Stale(None) => return Err(()),
+        Rest::Target(link) => Outcome::Target(LinkTarget { inner: inner.clone(), link, trip: trip() }),
+        Rest::Orphan(dir) => Outcome::Orphan(dir),
+        Rest::Failed(error) => Outcome::Failed(error),
+    })
 }

@@ -41,6 +41,9 @@ pub enum Answer<I> {
     Absent(Ttl),
 }
 
+/// Takes one name of a listing after the other, with what it leads to.
+pub type Put<'a, I> = &'a mut dyn FnMut(&[u8], Item<I>);
+
 /// What is to be made.
 #[derive(Clone, Copy, Debug)]
 pub enum New<'a> {
@@ -74,7 +77,7 @@ pub trait Store: Send + Sync + 'static {
     }
 
     /// Hands each name of a directory to `put`, without `.` and `..`. Ok: for how long the listing is known to be complete; `Ttl::No` if it may not be.
-    fn list(&self, _directory: &Self::Inode, _put: &mut dyn FnMut(&[u8], Item<Self::Inode>)) -> Result<Ttl, Error> {
+    fn list(&self, _directory: &Self::Inode, _put: Put<'_, Self::Inode>) -> Result<Ttl, Error> {
         Err(Error::Unsupported)
     }
 

@@ -115,3 +115,30 @@ macro_rules! atomics { ($($name:ident($int:ty)),*) => { $(
     }
 )* } }
 atomics!(AtomicI16(i16), AtomicI32(i32), AtomicU16(u16), AtomicU32(u32), AtomicU64(u64), AtomicUsize(usize));
+
+/// An atomic pointer.
+#[derive(Debug)]
+pub struct AtomicPtr<T>(loom::sync::atomic::AtomicPtr<T>);
+
+#[allow(missing_docs, reason = "as core's")]
+impl<T> AtomicPtr<T> {
+    pub fn new(v: *mut T) -> Self {
+        AtomicPtr(loom::sync::atomic::AtomicPtr::new(v))
+    }
+    pub fn load(&self, o: Ordering) -> *mut T {
+        access();
+        self.0.load(o)
+    }
+    pub fn store(&self, v: *mut T, o: Ordering) {
+        access();
+        self.0.store(v, o);
+    }
+    pub fn swap(&self, v: *mut T, o: Ordering) -> *mut T {
+        access();
+        self.0.swap(v, o)
+    }
+    pub fn compare_exchange(&self, old: *mut T, new: *mut T, ok: Ordering, err: Ordering) -> Result<*mut T, *mut T> {
+        access();
+        self.0.compare_exchange(old, new, ok, err)
+    }
+}

@@ -1,0 +1,146 @@
+//! The bounds: room is asked for before it is used, and the clock makes room.
+//!
+//! Its hand goes over the buckets. What was met since it came by last is spared once. Tickets, mount points, what is pinned, and directories that have
+//! names below them in the cache are passed over; a search is given up after so many buckets, and when two whole turns have found nothing, nobody
+//! searches until something has happened.
+
+use std::collections::VecDeque;
+
+use manyway_sync::atomic::{AtomicUsize, Ordering::*};
+
+use crate::entry::{self, MOUNT, NEGATIVE, PASSAGE, REVALIDATING};
+use crate::inner::{Inner, Trash};
+use crate::lock::Mutex;
+use crate::mem::EntryRef;
+
+pub(crate) struct Hand {
+    at: AtomicUsize,
+    /// Buckets that were looked at since something was freed or could be.
+    in_vain: AtomicUsize,
+    /// Pinned names that the hand met: directory's number, name.
+    met: Mutex<VecDeque<(u64, Box<[u8]>)>>,
+}
+
+/// Remembered for `pressure`.
+const MET: usize = 1024;
+/// Buckets for one search.
+const BUDGET: usize = 4096;
+/// Buckets that one step of a search takes.
+const STEP: usize = 32;
+
+impl Hand {
+    pub fn new() -> Self {
+        Hand { at: AtomicUsize::new(0), in_vain: AtomicUsize::new(0), met: Mutex::new(VecDeque::new()) }
+    }
+
+    /// A kill, an unpin, or whatever else may have made something evictable.
+    pub fn something_happened(&self) {
+        self.in_vain.store(0, Relaxed);
+    }
+
+    pub fn take_met(&self, max: usize) -> Vec<(u64, Box<[u8]>)> {
+        let mut met = self.met.lock();
+        let n = max.min(met.len());
+        met.drain(..n).collect()
+    }
+}
+
+impl<I: Send + Sync + 'static> Inner<I> {
+    /// Room for so much, made if need be. No lock and no guard is held.
+    pub fn reserve(&self, entries: usize, bytes: usize) -> bool {
+        // Some way before the bound, so that what is evicted is freed by the time its room is needed.
+        let slack = (self.books.bound_entries / 32).clamp(8, 4096);
+        let live = self.books.entries.load(Relaxed).saturating_sub(self.books.retired.load(Relaxed));
+        let slack_bytes = (self.books.bound_bytes / 32).min(slack * 128);
+        let live_bytes = self.books.bytes.load(Relaxed).saturating_sub(self.books.retired_bytes.load(Relaxed));
+        if live + slack > self.books.bound_entries || live_bytes.saturating_add(slack_bytes) > self.books.bound_bytes {
+            self.evict((slack / 4).max(4), false);
+        }
+        if self.books.take(entries, bytes) {
+            return true;
+        }
+        for _ in 0..4 {
+            self.reclaim.push();
+            self.settle();
+            if self.books.take(entries, bytes) {
+                return true;
+            }
+            if self.evict((slack / 4).max(4), false) == 0 {
+                break;
+            }
+        }
+        self.reclaim.push();
+        self.settle();
+        self.books.take(entries, bytes)
+    }
+
+    /// Evicts up to `want` entries; how many it were. No lock and no guard is held.
+    pub fn evict(&self, want: usize, negative: bool) -> usize {
+        let buckets = self.table.len();
+        let mut trash = Trash::new();
+        let mut looked = 0;
+        while trash.len() < want && looked < BUDGET.max(want) && self.clock_hand.in_vain.load(Relaxed) <= 2 * buckets {
+            let step = STEP.min(buckets);
+            let from = self.clock_hand.at.fetch_add(step, Relaxed);
+            let guard = self.reclaim.enter();
+            for i in from..from + step {
+                self.table.each(&guard, i % buckets, |e| {
+                    if trash.len() < want {
+                        self.try_evict(e, negative, &mut trash);
+                    }
+                });
+            }
+            looked += step;
+            self.clock_hand.in_vain.fetch_add(step, Relaxed);
+        }
+        let n = trash.len();
+        self.books.evicted.fetch_add(n as u64, Relaxed);
+        self.dispose(trash);
+        n
+    }
+
+    fn try_evict(&self, e: EntryRef<'_, I>, negative: bool, trash: &mut Trash<I>) {
+        let may =
+            |state: u32| entry::kind(state) == entry::LIVE && state & (REVALIDATING | MOUNT) == 0 && (!negative || state & NEGATIVE != 0);
+        if !may(e.state.load(Acquire)) || e.take_referenced() {
+            return;
+        }
+        let state = e.state.load(Acquire);
+        if let Some(node) = e.node() {
+            if node.pins.load(Relaxed) > 0 {
+                return self.met_pinned(e);
+            }
+            if node.dir().is_some_and(|d| d.cached.load(Relaxed) > 0) {
+                return;
+            }
+        }
+        // The kind does not change while it is LIVE.
+        let _passages = (state & PASSAGE != 0).then(|| self.rename.lock());
+        let Some(dir) = e.parent().dir() else { return };
+        let mut names = dir.lock();
+        let busy = e.node().is_some_and(|n| n.pins.load(Relaxed) > 0 || n.dir().is_some_and(|d| d.cached.load(Relaxed) > 0));
+        if !may(e.state.load(Acquire)) || busy {
+            return;
+        }
+        if state & NEGATIVE == 0 {
+            dir.lose();
+        }
+        self.take_out(dir, &mut names, e, trash);
+    }
+
+    fn met_pinned(&self, e: EntryRef<'_, I>) {
+        let mut met = self.clock_hand.met.lock();
+        if met.len() < MET {
+            met.push_back((e.parent().number, e.name().into()));
+        }
+    }
+
+    /// Whether one more name that does not exist may be kept.
+    pub fn room_for_negative(&self) -> bool {
+        let bound = self.books.bound_negatives;
+        if self.books.negatives.load(Relaxed) < bound {
+            return true;
+        }
+        bound > 0 && self.evict((bound / 16).clamp(1, 64), true) > 0
+    }
+}
