@@ -1,7 +1,10 @@
 //! How it fails.
 
-use std::sync::atomic::{AtomicU64, Ordering::*};
+use std::mem::offset_of;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::*};
 
+use manyway_sem::abi::IPC_PRIVATE;
+use manyway_sem::id::IdEntry;
 use manyway_sem::{Damage, Errno, word};
 use manyway_shm::layout::*;
 
@@ -9,9 +12,19 @@ use crate::place::{Place, op};
 
 /// EINVAL, as if there were no set.
 pub fn id_leads_nowhere() {
-    // A page of the tables; one behind the file's end.
-    for page in [3, (1 << 26) - 1] {
+    for place in ["a page of the tables", "the middle of a large set", "behind the file's end"] {
         let p = Place::new();
+        let page = match place {
+            "a page of the tables" => 3,
+            "behind the file's end" => (1 << 26) - 1,
+            _ => {
+                let large = p.engine.semget(&p.t, IPC_PRIVATE, 500, 0o600).expect("a set");
+                let at = IdEntry::find(p.arena.at(IDS_AT + (large as u64 & 0x7fff) * 8).expect("in the table")).at() + PAGE;
+                // Which looks like the begin of one.
+                p.arena.at::<AtomicU32>(at + offset_of!(SetHead, nsems) as u64).expect("in the file").store(3, Release);
+                at / PAGE
+            }
+        };
         let entry = p.arena.at::<AtomicU64>(IDS_AT + u64::from(p.index().expect("its index")) * 8).expect("in the file");
         let was = entry.load(Acquire);
         entry.store(was & !(0x3ff_ffff << 22) | page << 22, Release);
