@@ -2,7 +2,9 @@
 
 use std::sync::Mutex;
 
-use crate::{Cache, Handle, path};
+use crate::mem::Held;
+use crate::walk::plain;
+use crate::{Cache, Handle, Walk, path};
 
 /// The look-ups of a walk and nothing else: the walk's own lines for names and hashes, the table's for the chains; no checks, no flags, no `.` or `..`.
 #[inline(always)]
@@ -24,24 +26,34 @@ fn bare<I: Send + Sync + 'static, L>(cache: &Cache<I>, start: &Handle<I>, path: 
     }
 }
 
-/// Walks `path` (names alone: no `.`, `..`, links or hook) with the same guard, hash and table, and no checks: what a walk cannot be faster than. The
-/// number of the node.
+/// Walks `path` (names alone: no `.`, `..`, links or hook) by the lines of the walk itself, under the same guard, with the same hash and table, but without noting
+/// what it has come by and looking at that again: what a walk cannot be faster than. The number of the node.
 #[inline(never)]
 pub fn floor<I: Send + Sync + 'static>(cache: &Cache<I>, start: &Handle<I>, path: &[u8]) -> Option<u64> {
-    bare(cache, start, path, || ())
+    let inner = &*cache.0;
+    let options = Walk::new();
+    let (held, _) =
+        Held::pick(inner.reclaim.enter(), |guard| plain::<_, false>(inner, guard, start.raw(), path, &options).ok_or(())).ok()?;
+    held.entry().node().map(|n| n.number)
 }
 
 static LOCK: Mutex<()> = Mutex::new(());
 
-/// As [`floor`], with one global lock taken and given back for each component.
+/// The bare look-ups, with one global lock taken and given back for each component.
 #[inline(never)]
 pub fn lock_per_component<I: Send + Sync + 'static>(cache: &Cache<I>, start: &Handle<I>, path: &[u8]) -> Option<u64> {
     bare(cache, start, path, || LOCK.lock())
 }
 
-/// As [`floor`], with one global lock held over the walk ("fastwalk").
+/// The bare look-ups, with one global lock held over the walk ("fastwalk").
 #[inline(never)]
 pub fn lock_per_walk<I: Send + Sync + 'static>(cache: &Cache<I>, start: &Handle<I>, path: &[u8]) -> Option<u64> {
     let _lock = LOCK.lock();
+    bare(cache, start, path, || ())
+}
+
+/// The bare look-ups, without any lock.
+#[inline(never)]
+pub fn look_ups<I: Send + Sync + 'static>(cache: &Cache<I>, start: &Handle<I>, path: &[u8]) -> Option<u64> {
     bare(cache, start, path, || ())
 }

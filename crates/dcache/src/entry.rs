@@ -16,6 +16,8 @@ pub(crate) const DEAD: u32 = 0;
 pub(crate) const FILLING: u32 = 1;
 pub(crate) const LIVE: u32 = 2;
 const KIND: u32 = 3;
+// A walk looks at many states at once: only LIVE has its bit.
+const _: () = assert!(LIVE.is_power_of_two() && (DEAD | FILLING) & LIVE == 0);
 
 /// Met since the clock's hand came by.
 pub(crate) const REFERENCED: u32 = 1 << 2;
@@ -51,6 +53,12 @@ impl<I> Entry<I> {
             }
         }
         Err(old)
+    }
+
+    /// The state, looked at again behind a fence.
+    #[inline(always)]
+    pub fn state_again(&self) -> u32 {
+        self.state.load(Relaxed)
     }
 
     #[inline(always)]

@@ -11,7 +11,7 @@ use crate::node::Node;
 use crate::reclaim::Guard;
 use crate::room::Seat;
 use crate::ticket::Opened;
-use crate::walk::{End, Private, Route};
+use crate::walk::{End, Plain, Private, Route, plain};
 use crate::{Error, Filled, Found, Handle, Ticket};
 
 /// How a path is walked.
@@ -139,11 +139,16 @@ impl<I: Send + Sync + 'static> Place<I> {
 
 /// A name that does not exist.
 pub struct Absent<'c, I: Send + Sync + 'static> {
-    spot: Spot<'c, I>,
+    at: AbsentAt<'c, I>,
     inner: &'c Arc<Inner<I>>,
-    /// None: the spot is the entry of the name. Else the spot is the directory.
-    name: Option<SmallVec<[u8; 32]>>,
     last: bool,
+}
+
+enum AbsentAt<'c, I: Send + Sync + 'static> {
+    /// The entry of the name.
+    Negative(Held<I>),
+    /// A directory that does not have the name.
+    Lacks(Spot<'c, I>, SmallVec<[u8; 32]>),
 }
 
 impl<I: Send + Sync + 'static> Absent<'_, I> {
@@ -154,13 +159,13 @@ impl<I: Send + Sync + 'static> Absent<'_, I> {
 
     /// The directory that does not have the name, and the name.
     pub fn place(&self) -> Place<I> {
-        let place = |dir: &Node<I>, name: &[u8]| Place { directory: Handle::new(self.inner, dir.retain()), name: name.into() };
-        match (&self.name, &self.spot) {
-            (None, Spot::Entry(held)) => place(held.entry().parent(), held.entry().name()),
-            (Some(name), Spot::Entry(held)) => place(held.entry().node().expect("a directory's entry leads to it"), name),
-            (name, Spot::Root(node)) => place(node, name.as_deref().unwrap_or_default()),
-            (name, Spot::Own(handle)) => place(handle.raw(), name.as_deref().unwrap_or_default()),
-        }
+        let (dir, name) = match &self.at {
+            AbsentAt::Negative(held) => (held.entry().get().parent(), held.entry().name()),
+            AbsentAt::Lacks(Spot::Entry(held), name) => (held.entry().get().node().expect("a directory's entry leads to it"), &name[..]),
+            AbsentAt::Lacks(Spot::Root(node), name) => (*node, &name[..]),
+            AbsentAt::Lacks(Spot::Own(handle), name) => (handle.raw(), &name[..]),
+        };
+        Place { directory: Handle::new(self.inner, dir.retain()), name: name.into() }
     }
 }
 
@@ -236,23 +241,15 @@ enum Tag {
 
 type Picked<'g, I> = Result<(EntryRef<'g, I>, Tag), Rest<I>>;
 
-/// Under the guard: what can be kept with it, or what must outlive it.
-#[inline(always)]
-fn picked<'g, I: Send + Sync + 'static>(inner: &Arc<Inner<I>>, guard: &'g Guard, end: End<'_, 'g, I>) -> Picked<'g, I> {
-    match end {
-        End::At(_, Some(e)) => Ok((e, Tag::Found)),
-        End::Negative(e, last) => Ok((e, Tag::Negative(last))),
-        end => picked_rarely(inner, guard, end),
-    }
-}
-
+/// The walk in all its cases, under the guard: what can be kept with it, or what must outlive it.
 #[inline(never)]
-fn picked_rarely<'g, I: Send + Sync + 'static>(inner: &Arc<Inner<I>>, guard: &'g Guard, end: End<'_, 'g, I>) -> Picked<'g, I> {
+fn picked<'g, I: Send + Sync + 'static>(route: &Route<'_, I>, guard: &'g Guard) -> Picked<'g, I> {
+    let inner = route.inner;
     let handle = |node: &Node<I>| Handle::new(inner, node.retain());
     let is_root = |node: &Node<I>| std::ptr::eq(node, inner.root());
     // A directory's own entry keeps it under the guard, so that no count need be taken.
     let own = |node: &Node<I>| node.dir().and_then(|d| d.own.get(guard));
-    Err(match end {
+    Err(match route.walk(guard) {
         End::At(_, Some(e)) => return Ok((e, Tag::Found)),
         End::Negative(e, last) => return Ok((e, Tag::Negative(last))),
         End::At(node, None) if is_root(node) => Rest::Root,
@@ -275,17 +272,41 @@ fn picked_rarely<'g, I: Send + Sync + 'static>(inner: &Arc<Inner<I>>, guard: &'g
     })
 }
 
-/// A walk from its begin.
 #[inline(always)]
+fn plainly<'c, I: Send + Sync + 'static>(inner: &'c Arc<Inner<I>>, held: Held<I>, came_to: Plain) -> Outcome<'c, I> {
+    match came_to {
+        Plain::Found => Outcome::Found(Found { spot: Spot::Entry(held), inner }),
+        Plain::Absent { last } => Outcome::Absent(Absent { at: AbsentAt::Negative(held), inner, last }),
+    }
+}
+
+/// A walk from its begin.
+#[inline]
 pub(crate) fn walk<'c, I: Send + Sync + 'static>(
     inner: &'c Arc<Inner<I>>,
     start: &Handle<I>,
     path: &[u8],
     options: &Walk<'_, I>,
 ) -> Outcome<'c, I> {
+    let Ok((held, came_to)) =
+        Held::pick(inner.reclaim.enter(), |guard| plain::<_, true>(inner, guard, start.raw(), path, options).ok_or(()))
+    else {
+        return walk_rarely(inner, start, path, options, false);
+    };
+    plainly(inner, held, came_to)
+}
+
+#[inline(never)]
+fn walk_rarely<'c, I: Send + Sync + 'static>(
+    inner: &'c Arc<Inner<I>>,
+    start: &Handle<I>,
+    path: &[u8],
+    options: &Walk<'_, I>,
+    single: bool,
+) -> Outcome<'c, I> {
     match once(inner, start, path, options, &[]) {
         Ok(outcome) => outcome,
-        Err(rest) => outlived(inner, start, path, options, rest, false),
+        Err(rest) => outlived(inner, start, path, options, rest, single),
     }
 }
 
@@ -295,13 +316,15 @@ pub(crate) fn lookup<'c, I: Send + Sync + 'static>(inner: &'c Arc<Inner<I>>, dir
         return Outcome::Failed(e);
     }
     let options = Walk::new().no_follow();
-    match once(inner, directory, name, &options, &[]) {
-        Ok(outcome) => outcome,
-        Err(rest) => outlived(inner, directory, name, &options, rest, true),
-    }
+    let Ok((held, came_to)) =
+        Held::pick(inner.reclaim.enter(), |guard| plain::<_, true>(inner, guard, directory.raw(), name, &options).ok_or(()))
+    else {
+        return walk_rarely(inner, directory, name, &options, true);
+    };
+    plainly(inner, held, came_to)
 }
 
-#[inline(always)]
+/// A walk in all its cases, under one guard.
 fn once<'c, I: Send + Sync + 'static>(
     inner: &'c Arc<Inner<I>>,
     start: &Handle<I>,
@@ -310,12 +333,11 @@ fn once<'c, I: Send + Sync + 'static>(
     private: &[Private<I>],
 ) -> Result<Outcome<'c, I>, Rest<I>> {
     let route = Route { inner, start: start.raw(), path, options, private };
-    let (held, tag) = Held::pick(inner.reclaim.enter(), |guard| picked(inner, guard, route.walk(guard)))?;
-    let spot = Spot::Entry(held);
+    let (held, tag) = Held::pick(inner.reclaim.enter(), |guard| picked(&route, guard))?;
     Ok(match tag {
-        Tag::Found => Outcome::Found(Found { spot, inner }),
-        Tag::Negative(last) => Outcome::Absent(Absent { spot, inner, name: None, last }),
-        Tag::Lacks(name, last) => Outcome::Absent(Absent { spot, inner, name: Some(name), last }),
+        Tag::Found => Outcome::Found(Found { spot: Spot::Entry(held), inner }),
+        Tag::Negative(last) => Outcome::Absent(Absent { at: AbsentAt::Negative(held), inner, last }),
+        Tag::Lacks(name, last) => Outcome::Absent(Absent { at: AbsentAt::Lacks(Spot::Entry(held), name), inner, last }),
     })
 }
 
@@ -370,8 +392,8 @@ fn go_on<'c, I: Send + Sync + 'static>(
     Ok(match rest {
         Rest::Root => Outcome::Found(Found { spot: Spot::Root(inner.root()), inner }),
         Rest::Own(handle) => Outcome::Found(Found { spot: Spot::Own(handle), inner }),
-        Rest::RootLacks(name, last) => Outcome::Absent(Absent { spot: Spot::Root(inner.root()), inner, name: Some(name), last }),
-        Rest::Lacks(dir, name, last) => Outcome::Absent(Absent { spot: Spot::Own(dir), inner, name: Some(name), last }),
+        Rest::RootLacks(name, last) => Outcome::Absent(Absent { at: AbsentAt::Lacks(Spot::Root(inner.root()), name), inner, last }),
+        Rest::Lacks(dir, name, last) => Outcome::Absent(Absent { at: AbsentAt::Lacks(Spot::Own(dir), name), inner, last }),
         Rest::Place(place) => Outcome::Place(place),
         Rest::Miss(dir, name) => match Ticket::open(inner, &dir, &name, &mut trip) {
             Opened::Ticket(ticket) => Outcome::Miss(ticket),

@@ -46,25 +46,25 @@ fn tail(path: &[u8], at: usize) -> u64 {
 #[inline(always)]
 pub(crate) fn first(path: &[u8], seed: u64) -> Name<'_> {
     let mut h = seed;
-    let mut i = 0;
+    let mut rest = path;
     loop {
-        let word = match path[i..].first_chunk::<8>() {
-            Some(chunk) => u64::from_le_bytes(*chunk),
+        let (word, behind) = match rest.split_first_chunk::<8>() {
+            Some((chunk, behind)) => (u64::from_le_bytes(*chunk), behind),
             // The end is as a slash.
-            None => tail(path, i) | SLASHES << (8 * (path.len() - i)),
+            None => (tail(path, path.len() - rest.len()) | SLASHES << (8 * rest.len()), rest),
         };
         // A byte's top bit is set where the first slash is; above it, what is set means nothing.
         let x = word ^ SLASHES;
         let found = x.wrapping_sub(ONES) & !x & TOPS;
         if found == 0 {
             h = mix(h, word);
-            i += 8;
+            rest = behind;
             continue;
         }
-        let n = (found.trailing_zeros() / 8) as usize;
-        let last = word & !(u64::MAX << (8 * n));
-        let len = i + n;
-        return Name { bytes: &path[..len], hash: mix(h ^ len as u64, last), last };
+        // The lowest bit set, but for its own byte: the bytes before the slash.
+        let last = word & ((found & found.wrapping_neg()) >> 7).wrapping_sub(1);
+        let len = path.len() - rest.len() + (found.trailing_zeros() / 8) as usize;
+        return Name { bytes: path.get(..len).unwrap_or(path), hash: mix(h ^ len as u64, last), last };
     }
 }
 
@@ -76,7 +76,16 @@ pub(crate) fn in_directory(name: u64, dir: usize) -> u32 {
 
 /// `path` without the slashes at its head.
 #[inline(always)]
-pub(crate) fn skip_slashes(mut path: &[u8]) -> &[u8] {
+pub(crate) fn skip_slashes(path: &[u8]) -> &[u8] {
+    match path {
+        [b'/', rest @ ..] if rest.first() != Some(&b'/') => rest,
+        [b'/', rest @ ..] => skip_more(rest),
+        _ => path,
+    }
+}
+
+#[cold]
+fn skip_more(mut path: &[u8]) -> &[u8] {
     while let [b'/', rest @ ..] = path {
         path = rest;
     }

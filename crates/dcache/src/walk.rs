@@ -89,8 +89,68 @@ const PLAIN_DIRECTORY: u32 = LIVE | DIRECTORY | REFERENCED;
 const PLAIN_FILE: u32 = LIVE | REFERENCED;
 const PLAIN_NEGATIVE: u32 = LIVE | NEGATIVE | REFERENCED;
 
+/// Components of a plain walk.
+const PLAIN: usize = 16;
+
+/// What a plain walk came to.
+#[derive(Clone, Copy)]
+pub(crate) enum Plain {
+    Found,
+    Absent { last: bool },
+}
+
+/// The whole of a hot walk: names that are all known, without links, dots, times or a hook. None: the walk in all its cases is to be taken. The entry at which it
+/// ends. Without `CHECKED` it is the floor that benchmarks compare it with: the same lines, but nothing is noted and looked at again.
+#[inline(always)]
+pub(crate) fn plain<'g, I: Send + Sync + 'static, const CHECKED: bool>(
+    inner: &Inner<I>,
+    guard: &'g Guard,
+    start: &Node<I>,
+    path: &[u8],
+    options: &Walk<'_, I>,
+) -> Option<(EntryRef<'g, I>, Plain)> {
+    if options.parent | options.directory | options.search.is_some() {
+        return None;
+    }
+    let mut cur = start;
+    if let Some(b'/') = path.first() {
+        cur = options.root.map_or_else(|| inner.root(), |h| h.raw());
+    }
+    let mut rest = path::skip_slashes(path);
+    let mut checks = [None; PLAIN];
+    let mut notes = checks.iter_mut();
+    let (e, came_to) = loop {
+        // `.` and `..` are in no table.
+        let name = path::first(rest, inner.seed);
+        let (e, state) = inner.find(guard, cur, inner.hash(cur, &name), &name)?;
+        let tail = &rest[name.bytes.len()..];
+        rest = path::skip_slashes(tail);
+        let look = state & LOOK;
+        if look == PLAIN_DIRECTORY && !rest.is_empty() {
+            if CHECKED {
+                *notes.next()? = Some(e.get());
+            }
+            cur = e.get().node()?;
+        } else if look == PLAIN_NEGATIVE {
+            break (e, Plain::Absent { last: rest.is_empty() });
+        } else if look == PLAIN_DIRECTORY || look == PLAIN_FILE && tail.is_empty() {
+            break (e, Plain::Found);
+        } else {
+            return None;
+        }
+    };
+    if CHECKED {
+        // KILL: who sees what came after a kill sees the kill here. The last one was LIVE behind all look-ups: that is the moment.
+        fence(Acquire);
+        let all = checks.iter().map_while(|e| *e).fold(LIVE, |all, e| all & e.state_again());
+        if all & LIVE == 0 || start.is_removed() {
+            return None;
+        }
+    }
+    Some((e, came_to))
+}
+
 impl<'w, 'g: 'w, I: Send + Sync + 'static> Walker<'w, 'g, I> {
-    #[inline(always)]
     fn new(route: &'w Route<'w, I>, guard: &'g Guard, locked: bool) -> Self {
         Walker {
             route,
@@ -109,11 +169,7 @@ impl<'w, 'g: 'w, I: Send + Sync + 'static> Walker<'w, 'g, I> {
         }
     }
 
-    #[inline(always)]
     fn go(&mut self) -> End<'w, 'g, I> {
-        let Route { inner, options, .. } = *self.route;
-        // Nothing has to be looked at on the way but names.
-        let plain = !(options.parent || self.locked || options.search.is_some());
         let (mut cur, mut via, mut rest) = (self.route.start, None, self.route.path);
         if rest.first() == Some(&b'/') {
             cur = self.top;
@@ -127,32 +183,9 @@ impl<'w, 'g: 'w, I: Send + Sync + 'static> Walker<'w, 'g, I> {
                 }
                 continue;
             }
-            let name = path::first(rest, inner.seed);
+            let name = path::first(rest, self.route.inner.seed);
             let tail = &rest[name.bytes.len()..];
-            let mut found = None;
-            if plain {
-                found = inner.find(self.guard, cur, inner.hash(cur, &name), &name);
-                if let Some((e, state)) = found {
-                    let look = state & LOOK;
-                    if look == PLAIN_DIRECTORY {
-                        self.checks.push(e.get());
-                        self.ups.push(cur);
-                        cur = e.get().node().expect("bound");
-                        via = Some(e);
-                        rest = tail;
-                        continue;
-                    }
-                    if look == PLAIN_FILE && tail.is_empty() && self.below.is_empty() && !self.must_be_directory {
-                        self.checks.push(e.get());
-                        return End::At(cur, Some(e));
-                    }
-                    if look == PLAIN_NEGATIVE {
-                        self.checks.push(e.get());
-                        return End::Negative(e, path::skip_slashes(tail).is_empty() && self.below.is_empty());
-                    }
-                }
-            }
-            match self.component((cur, via, tail), name, found) {
+            match self.component((cur, via, tail), name) {
                 Continue(on) => (cur, via, rest) = on,
                 Break(end) => return end,
             }
@@ -170,13 +203,7 @@ impl<'w, 'g: 'w, I: Send + Sync + 'static> Walker<'w, 'g, I> {
     }
 
     /// A component in all its cases.
-    #[inline(never)]
-    fn component(
-        &mut self,
-        (cur, via, tail): Position<'w, 'g, I>,
-        name: Name<'w>,
-        found: Option<(EntryRef<'g, I>, u32)>,
-    ) -> ControlFlow<End<'w, 'g, I>, Position<'w, 'g, I>> {
+    fn component(&mut self, (cur, via, tail): Position<'w, 'g, I>, name: Name<'w>) -> ControlFlow<End<'w, 'g, I>, Position<'w, 'g, I>> {
         let Route { inner, options, .. } = *self.route;
         let next = path::skip_slashes(tail);
         let last = next.is_empty() && self.below.is_empty();
@@ -190,13 +217,10 @@ impl<'w, 'g: 'w, I: Send + Sync + 'static> Walker<'w, 'g, I> {
             b".." => return self.up((cur, via, tail), dir),
             _ => {}
         }
-        let (e, state) = match found {
-            Some(found) => found,
-            None => match self.look_up(cur, via, dir, name, last) {
-                Continue(found) => found,
-                Break(Ok(end)) => return Break(end),
-                Break(Err(node)) => return self.onward((cur, None, tail), node.binding(), node, None, last, slash),
-            },
+        let (e, state) = match self.look_up(cur, via, dir, name, last) {
+            Continue(found) => found,
+            Break(Ok(end)) => return Break(end),
+            Break(Err(node)) => return self.onward((cur, None, tail), node.binding(), node, None, last, slash),
         };
         if entry::kind(state) != LIVE {
             return Break(End::Wait(e));
@@ -250,7 +274,7 @@ impl<'w, 'g: 'w, I: Send + Sync + 'static> Walker<'w, 'g, I> {
         Break(End::At(node, e))
     }
 
-    /// Looks a name up where nothing was found at first, or with the directory locked. `Err`: a private answer.
+    /// Looks a name up. `Err`: a private answer.
     #[allow(clippy::type_complexity)]
     fn look_up(
         &mut self,
@@ -318,7 +342,6 @@ impl<'w, 'g: 'w, I: Send + Sync + 'static> Walker<'w, 'g, I> {
     }
 
     /// Whether all that the walk rests on holds.
-    #[inline(always)]
     fn holds(&self) -> bool {
         // KILL, VERSION: who sees what came after a kill sees the kill here.
         fence(Acquire);
@@ -330,7 +353,6 @@ impl<'w, 'g: 'w, I: Send + Sync + 'static> Walker<'w, 'g, I> {
 
 impl<'w, I: Send + Sync + 'static> Route<'w, I> {
     /// Walks, until it holds. Then the hook is asked.
-    #[inline(always)]
     pub fn walk<'g: 'w>(&'w self, guard: &'g Guard) -> End<'w, 'g, I> {
         let mut walker = Walker::new(self, guard, false);
         let end = walker.go();
