@@ -6,7 +6,8 @@ use crate::mem::Held;
 use crate::walk::plain;
 use crate::{Cache, Handle, Walk, path};
 
-/// The look-ups of a walk and nothing else: the walk's own lines for names and hashes, the table's for the chains; no checks, no flags, no `.` or `..`.
+/// The look-ups of a walk and nothing else: the walk's own lines for names and hashes, the table's for the chains; no checks, no flags, no
+/// `.` or `..`.
 #[inline(always)]
 fn bare<I: Send + Sync + 'static, L>(cache: &Cache<I>, start: &Handle<I>, path: &[u8], lock: impl Fn() -> L) -> Option<u64> {
     let inner = &*cache.0;
@@ -26,8 +27,8 @@ fn bare<I: Send + Sync + 'static, L>(cache: &Cache<I>, start: &Handle<I>, path: 
     }
 }
 
-/// Walks `path` (names alone: no `.`, `..`, links or hook) by the lines of the walk itself, under the same guard, with the same hash and table, but without noting
-/// what it has come by and looking at that again: what a walk cannot be faster than. The number of the node.
+/// Walks `path` (names alone: no `.`, `..`, links or hook) by the lines of the walk itself, under the same guard, with the same hash and
+/// table, but without noting what it has come by and looking at that again: what a walk cannot be faster than. The number of the node.
 #[inline(never)]
 pub fn floor<I: Send + Sync + 'static>(cache: &Cache<I>, start: &Handle<I>, path: &[u8]) -> Option<u64> {
     let inner = &*cache.0;

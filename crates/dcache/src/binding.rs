@@ -32,9 +32,9 @@ impl<I: Send + Sync + 'static> Binding<I> {
         Binding(To::Node(node.clone()))
     }
 
-    /// The store's own number of the inode. If the cache has a node with this number, the name leads to that one and the new inode is dropped:
-    /// so that two names of a file are one node, and a directory that is found somewhere else has moved. To be given where an inode can be
-    /// met twice: directories, and files of several links; it costs about 100 bytes more. No effect on [`Binding::node`].
+    /// The store's own number of the inode. If the cache has a node with this number, the name leads to that one and the new inode is
+    /// dropped: so that two names of a file are one node, and a directory that is found somewhere else has moved. To be given where an
+    /// inode can be met twice: directories, and files of several links; it costs about 100 bytes more. No effect on [`Binding::node`].
     pub fn id(mut self, number: u64) -> Self {
         if let To::New { id, .. } = &mut self.0 {
             *id = Some(number);
@@ -42,7 +42,8 @@ impl<I: Send + Sync + 'static> Binding<I> {
         self
     }
 
-    /// A symbolic link's target, if it is known already. If not, the first walk through it gets [`Outcome::Target`](crate::Outcome::Target).
+    /// A symbolic link's target, if it is known already. If not, the first walk through it gets
+    /// [`Outcome::Target`](crate::Outcome::Target).
     pub fn target(mut self, bytes: impl Into<Box<[u8]>>) -> Self {
         if let To::New { target, .. } = &mut self.0 {
             *target = Some(bytes.into());

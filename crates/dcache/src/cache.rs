@@ -30,8 +30,8 @@ impl<I: Send + Sync + 'static> Cache<I> {
 
     /// Walks `path` from `start`, which need not be a directory if the path is empty.
     ///
-    /// Lock-free as long as the cache knows; it waits (unless [`Walk::no_wait`]) where somebody else holds a ticket for a component. Who holds a ticket
-    /// or a change must not walk through its names.
+    /// Lock-free as long as the cache knows; it waits (unless [`Walk::no_wait`]) where somebody else holds a ticket for a component. Who
+    /// holds a ticket or a change must not walk through its names.
     pub fn walk<'c>(&'c self, start: &Handle<I>, path: &[u8], options: &Walk<'_, I>) -> Outcome<'c, I> {
         outcome::walk(&self.0, start, path, options)
     }
@@ -42,21 +42,22 @@ impl<I: Send + Sync + 'static> Cache<I> {
         outcome::lookup(&self.0, directory, name)
     }
 
-    /// Goes on with the walk from which a ticket came, with the same options. An answer that was not kept for want of room or by [`Ttl::No`] is used for this
-    /// walk alone; one that a change overtook is asked for again.
+    /// Goes on with the walk from which a ticket came, with the same options. An answer that was not kept for want of room or by
+    /// [`Ttl::No`] is used for this walk alone; one that a change overtook is asked for again.
     pub fn resume<'c>(&'c self, filled: Filled<I>, options: &Walk<'_, I>) -> Outcome<'c, I> {
         outcome::resume(&self.0, filled.trip, options)
     }
 
-    /// A directory's name as the cache has it now: the directory above it and its name there. None for a root, or when the cache has it under no name.
+    /// A directory's name as the cache has it now: the directory above it and its name there. None for a root, or when the cache has it
+    /// under no name.
     pub fn place(&self, directory: &Handle<I>) -> Option<Place<I>> {
         self.0.place(directory.raw()).map(|(dir, name)| Place { directory: Handle::new(&self.0, dir), name })
     }
 
     // ---- changes
 
-    /// Begins the making of a name. [`Error::Exists`] if the cache knows that the name is there. Waits while another change of the same name is
-    /// under way, as all changes do.
+    /// Begins the making of a name. [`Error::Exists`] if the cache knows that the name is there. Waits while another change of the same
+    /// name is under way, as all changes do.
     pub fn create(&self, directory: &Handle<I>, name: &[u8]) -> Result<Creation<I>, Error> {
         change::create(&self.0, directory, name)
     }
@@ -71,14 +72,14 @@ impl<I: Send + Sync + 'static> Cache<I> {
         change::unlink(&self.0, directory, name, false)
     }
 
-    /// Begins the end of a directory. [`Error::NotFound`], [`Error::NotDirectory`], and [`Error::Busy`] for a mount point, as far as the cache knows;
-    /// whether it is empty, the store says.
+    /// Begins the end of a directory. [`Error::NotFound`], [`Error::NotDirectory`], and [`Error::Busy`] for a mount point, as far as the
+    /// cache knows; whether it is empty, the store says.
     pub fn rmdir(&self, directory: &Handle<I>, name: &[u8]) -> Result<Change<I>, Error> {
         change::unlink(&self.0, directory, name, true)
     }
 
-    /// Begins a rename. Looks, as far as the cache knows, for what rename(2) forbids: a directory over something else and the reverse, a directory into
-    /// itself ([`Error::Invalid`]), mount points ([`Error::Busy`]), an existing target with [`Rename::NoReplace`].
+    /// Begins a rename. Looks, as far as the cache knows, for what rename(2) forbids: a directory over something else and the reverse, a
+    /// directory into itself ([`Error::Invalid`]), mount points ([`Error::Busy`]), an existing target with [`Rename::NoReplace`].
     pub fn rename(&self, from: (&Handle<I>, &[u8]), to: (&Handle<I>, &[u8]), how: Rename) -> Result<Change<I>, Error> {
         change::begin_rename(&self.0, from, to, how)
     }
@@ -112,8 +113,8 @@ impl<I: Send + Sync + 'static> Cache<I> {
         Handle::new(&self.0, self.0.new_root(inode))
     }
 
-    /// Mounts `root` (of [`Cache::new_root`]) over the directory with this name, which the cache must know: walks go on in the mounted tree, and its `..` is the
-    /// mount point's. A tree is mounted at one place at a time. [`Error::Busy`] if either is mounted already.
+    /// Mounts `root` (of [`Cache::new_root`]) over the directory with this name, which the cache must know: walks go on in the mounted
+    /// tree, and its `..` is the mount point's. A tree is mounted at one place at a time. [`Error::Busy`] if either is mounted already.
     pub fn mount(&self, directory: &Handle<I>, name: &[u8], root: &Handle<I>) -> Result<(), Error> {
         mount::mount(&self.0, directory, name, root)
     }
@@ -130,13 +131,14 @@ impl<I: Send + Sync + 'static> Cache<I> {
         self.0.find_pinned(number).map(|n| Handle::new(&self.0, n))
     }
 
-    /// Takes `n` pins away from the node with this number, as a FUSE kernel's forget does; how many are left. More than there are: all of them.
+    /// Takes `n` pins away from the node with this number, as a FUSE kernel's forget does; how many are left. More than there are: all of
+    /// them.
     pub fn unpin(&self, number: u64, n: u32) -> u64 {
         self.0.unpin(number, n)
     }
 
-    /// Names that could not be evicted because their nodes are pinned, at most `max`, each told once: so that a kernel can be told to forget them. Empty unless the
-    /// bound was met.
+    /// Names that could not be evicted because their nodes are pinned, at most `max`, each told once: so that a kernel can be told to
+    /// forget them. Empty unless the bound was met.
     pub fn pressure(&self, max: usize) -> Vec<Place<I>> {
         self.0
             .clock_hand

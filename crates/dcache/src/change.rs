@@ -1,11 +1,11 @@
 //! Changes of names: begin, ask the store, commit.
 //!
-//! Between begin and commit the cache answers as before, and nobody's fill can bring in what the store has done already: its names are *reserved*, in the lists of
-//! their directories, where whoever wants a ticket looks. Two changes of one name go one after the other: the second begin waits for the end of the first.
-//! A thread must not begin a change while it holds another.
+//! Between begin and commit the cache answers as before, and nobody's fill can bring in what the store has done already: its names are
+//! *reserved*, in the lists of their directories, where whoever wants a ticket looks. Two changes of one name go one after the other: the
+//! second begin waits for the end of the first. A thread must not begin a change while it holds another.
 //!
-//! The commit holds the locks of its directories: their versions odd, all old bindings killed, all new ones published, the versions even. Who looks for a name in
-//! between finds neither old nor new, and no complete directory; it asks for a ticket, and waits for the lock.
+//! The commit holds the locks of its directories: their versions odd, all old bindings killed, all new ones published, the versions even.
+//! Who looks for a name in between finds neither old nor new, and no complete directory; it asks for a ticket, and waits for the lock.
 
 use std::sync::Arc;
 
@@ -190,8 +190,8 @@ enum Op {
     Nothing,
 }
 
-/// A link, unlink, rmdir or rename that was begun. Commit it when the store has done it, drop it when not. **A drop does not know what the store did**:
-/// the names are forgotten. [`Change::unchanged`] says that the store has refused.
+/// A link, unlink, rmdir or rename that was begun. Commit it when the store has done it, drop it when not. **A drop does not know what the
+/// store did**: the names are forgotten. [`Change::unchanged`] says that the store has refused.
 #[must_use]
 pub struct Change<I: Send + Sync + 'static> {
     reserved: Reserved<I>,

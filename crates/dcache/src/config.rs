@@ -87,8 +87,8 @@ impl<I> Config<I> {
         self
     }
 
-    /// The most bytes that entries, nodes and the lists of children may take, retired ones included. The table's 8 bytes for each entry of the
-    /// bound are not counted in it; what the author's inode owns beyond its own size is not either.
+    /// The most bytes that entries, nodes and the lists of children may take, retired ones included. The table's 8 bytes for each entry of
+    /// the bound are not counted in it; what the author's inode owns beyond its own size is not either.
     pub fn bytes(mut self, n: usize) -> Self {
         self.bytes = n;
         self
@@ -118,8 +118,8 @@ impl<I> Config<I> {
         self
     }
 
-    /// Called with a node's number and inode when the node is given up for good: no entry, handle or pin refers to it. No lock is held, and the
-    /// hook may use the cache.
+    /// Called with a node's number and inode when the node is given up for good: no entry, handle or pin refers to it. No lock is held, and
+    /// the hook may use the cache.
     pub fn evicted(mut self, f: impl Fn(u64, I) + Send + Sync + 'static) -> Self {
         self.evicted = Some(Box::new(f));
         self

@@ -6,7 +6,8 @@
 //! | LIVE | the binding holds | `kill` |
 //! | DEAD | it does not hold any more; for ever | |
 //!
-//! Publish and kill are made under the lock of the entry's directory; walkers set REFERENCED and WAITED, and one of them REVALIDATING, at any time, so all are CAS loops.
+//! Publish and kill are made under the lock of the entry's directory; walkers set REFERENCED and WAITED, and one of them REVALIDATING, at
+//! any time, so all are CAS loops.
 
 use manyway_sync::atomic::Ordering::*;
 

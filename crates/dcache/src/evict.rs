@@ -1,8 +1,8 @@
 //! The bounds: room is asked for before it is used, and the clock makes room.
 //!
-//! Its hand goes over the buckets. What was met since it came by last is spared once. Tickets, mount points, what is pinned, and directories that have
-//! names below them in the cache are passed over; a search is given up after so many buckets, and when two whole turns have found nothing, nobody
-//! searches until something has happened.
+//! Its hand goes over the buckets. What was met since it came by last is spared once. Tickets, mount points, what is pinned, and
+//! directories that have names below them in the cache are passed over; a search is given up after so many buckets, and when two whole
+//! turns have found nothing, nobody searches until something has happened.
 
 use std::collections::VecDeque;
 

@@ -10,7 +10,8 @@ use crate::inner::Inner;
 use crate::mem::{Held, NodePtr};
 use crate::node::Node;
 
-/// A counted reference to a node: keeps it in memory, also when its name is gone. It does not keep its name in the cache: [`Handle::pin`] does.
+/// A counted reference to a node: keeps it in memory, also when its name is gone. It does not keep its name in the cache: [`Handle::pin`]
+/// does.
 pub struct Handle<I: Send + Sync + 'static> {
     /// None only while it is dropped.
     node: Option<NodePtr<I>>,

@@ -253,8 +253,8 @@ impl<I: Send + Sync + 'static> Inner<I> {
         Some(EntryPtr::new(parent.retain(), name.bytes, hash, state))
     }
 
-    /// The node that a binding names, made if need be. One that is going to be in the table comes into the books; false: there is no room for it, and it is its
-    /// asker's alone. No lock and no guard is held.
+    /// The node that a binding names, made if need be. One that is going to be in the table comes into the books; false: there is no room
+    /// for it, and it is its asker's alone. No lock and no guard is held.
     pub fn node_of(self: &Arc<Self>, binding: Binding<I>, keep: bool) -> (NodePtr<I>, bool) {
         let (kind, inode, id, target) = match binding.0 {
             To::Node(handle) => {
@@ -294,7 +294,8 @@ impl<I: Send + Sync + 'static> Inner<I> {
         NodePtr::new(node)
     }
 
-    /// The entry of a name that is not DEAD. In the directory's lock it stays what it is, but for a FILLING one, which only that lock's holder ends.
+    /// The entry of a name that is not DEAD. In the directory's lock it stays what it is, but for a FILLING one, which only that lock's
+    /// holder ends.
     #[inline(always)]
     pub fn find<'g>(&self, guard: &'g Guard, dir: &Node<I>, hash: u32, name: &Name<'_>) -> Option<(EntryRef<'g, I>, u32)> {
         self.table.probe(guard, dir, hash, name)
@@ -305,7 +306,8 @@ impl<I: Send + Sync + 'static> Inner<I> {
         path::in_directory(name.hash, dir.address())
     }
 
-    /// Puts an entry into its directory's list and into the table. The list keeps the count. Given back if the list cannot grow within the bounds.
+    /// Puts an entry into its directory's list and into the table. The list keeps the count. Given back if the list cannot grow within the
+    /// bounds.
     pub fn put_in(&self, dir: &Dir<I>, names: &mut MutexGuard<'_, Names<I>>, entry: EntryPtr<I>) -> Result<(), EntryPtr<I>> {
         let names = &mut **names;
         let room = names.list.capacity();
@@ -338,8 +340,8 @@ impl<I: Send + Sync + 'static> Inner<I> {
         old
     }
 
-    /// As [`Inner::take_out`], for a directory that gets another entry in the same section: whoever goes up from it meanwhile finds the old one, DEAD, and
-    /// not none.
+    /// As [`Inner::take_out`], for a directory that gets another entry in the same section: whoever goes up from it meanwhile finds the old
+    /// one, DEAD, and not none.
     pub fn take_out_moving(&self, dir: &Dir<I>, names: &mut MutexGuard<'_, Names<I>>, entry: EntryRef<'_, I>, trash: &mut Trash<I>) -> u32 {
         let names = &mut **names;
         // KILL

@@ -1,12 +1,13 @@
 //! A directory-entry cache for authors of file systems: names to inodes, between a program's look-ups and a store that is slow.
 //!
-//! A hot walk takes no lock and writes no line that another thread reads. Renames are atomic to walkers: a path that exists throughout is found, one
-//! that never existed is not, not even as a mix of two moments. Entries are bounded in number and bytes, retired ones included.
+//! A hot walk takes no lock and writes no line that another thread reads. Renames are atomic to walkers: a path that exists throughout is
+//! found, one that never existed is not, not even as a mix of two moments. Entries are bounded in number and bytes, retired ones included.
 //!
 //! There are two levels:
 //!
 //! * [`Tree`] runs everything: give it a [`Store`] (what asks the disk, the server, the object store), and ask it for paths and changes.
-//! * [`Cache`] is the cache alone. [`Cache::walk`] answers with an [`Outcome`]; when the cache does not know, that is a [`Ticket`]: its holder asks the
+//! * [`Cache`] is the cache alone. [`Cache::walk`] answers with an [`Outcome`]; when the cache does not know, that is a [`Ticket`]: its
+//! holder asks the
 //!   store and says what came of it, while others who want the name wait. A change of the store goes *begin → ask the store → commit*.
 //!
 //! ```

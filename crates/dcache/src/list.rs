@@ -11,8 +11,8 @@ use crate::node::{Node, Word};
 use crate::section::Slot;
 use crate::{Binding, Error, Handle, Kind, Ttl};
 
-/// A listing of a directory that the store is asked for. When all names were put and nothing came between, the directory is *complete*: names that the
-/// cache does not have there are absent, without asking.
+/// A listing of a directory that the store is asked for. When all names were put and nothing came between, the directory is *complete*:
+/// names that the cache does not have there are absent, without asking.
 #[must_use]
 pub struct Listing<I: Send + Sync + 'static> {
     inner: Arc<Inner<I>>,
@@ -38,9 +38,9 @@ impl<I: Send + Sync + 'static> Listing<I> {
         &self.directory
     }
 
-    /// A name that the store has listed, and for how long it may be believed. A new binding without [`Binding::id`] leaves a node of its kind that the name
-    /// leads to already. False: it was not kept (a change of the name is under way or has come since the listing began, no room), and the directory will
-    /// not be complete.
+    /// A name that the store has listed, and for how long it may be believed. A new binding without [`Binding::id`] leaves a node of its
+    /// kind that the name leads to already. False: it was not kept (a change of the name is under way or has come since the listing began,
+    /// no room), and the directory will not be complete.
     ///
     /// # Panics
     /// If the binding is a handle of another cache.
@@ -131,8 +131,8 @@ impl<I: Send + Sync + 'static> Listing<I> {
         (outcome.0.map(|n| Handle::new(inner, n)), outcome.1)
     }
 
-    /// The store has listed everything. True: the directory is complete, for `ttl`. A listing that ends otherwise (dropped, part of the names) leaves the
-    /// names it has put and sets nothing.
+    /// The store has listed everything. True: the directory is complete, for `ttl`. A listing that ends otherwise (dropped, part of the
+    /// names) leaves the names it has put and sets nothing.
     pub fn complete(self, ttl: Ttl) -> bool {
         let raw: &Node<I> = self.directory.raw();
         let (Some(dir), Some((_, until)), true) = (raw.dir(), self.inner.expiry(ttl), self.whole) else { return false };

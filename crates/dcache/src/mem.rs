@@ -1,6 +1,7 @@
 //! The crate's unsafe floor: entries and nodes in memory, who owns them, and the table's chains.
 //!
-//! * An **entry** is counted. One count is its directory's list's, as long as the entry is in the table; taken out, that one is retired, and
+//! * An **entry** is counted. One count is its directory's list's, as long as the entry is in the table; taken out, that one is retired,
+//! and
 //!   given up when every guard that was there has ended. Others are tickets'.
 //! * A **node** is counted: by the entries that lead to it or lie in it, by handles, by its pins. It is freed at the last one.
 //! * A reference ([`EntryRef`]) is bound to the guard under which it was read from the table. Its lifetime is invariant, so that one
@@ -22,8 +23,8 @@ use crate::node::Node;
 use crate::path::Name;
 use crate::reclaim::Guard;
 
-/// A name in a directory. All but `state` and `expiry` (and the list's `slot`) stays as it was when the entry came into the table; `node` is
-/// stored once, before the entry becomes LIVE. The name lies behind it, padded with zeros to whole words.
+/// A name in a directory. All but `state` and `expiry` (and the list's `slot`) stays as it was when the entry came into the table; `node`
+/// is stored once, before the entry becomes LIVE. The name lies behind it, padded with zeros to whole words.
 #[repr(C)]
 pub(crate) struct Entry<I> {
     /// Written by the holder of the bucket's lock bit.
@@ -119,7 +120,8 @@ impl<I> EntryPtr<I> {
             slot: AtomicU32::new(u32::MAX),
             len: u16::try_from(name.len()).expect("a name's length is looked at first"),
         };
-        // SAFETY: the layout is not empty; the head fits in front and is aligned, the name behind it, and the rest of its last word are zeros.
+        // SAFETY: the layout is not empty; the head fits in front and is aligned, the name behind it, and the rest of its last word are
+        // zeros.
         unsafe {
             let Some(p) = NonNull::new(alloc(layout).cast::<Entry<I>>()) else { handle_alloc_error(layout) };
             p.write(head);
@@ -152,8 +154,8 @@ impl<I> EntryPtr<I> {
         let node = NonNull::new(entry.node.load(Relaxed)).map(NodePtr);
         let parent = NodePtr(entry.parent);
         let len = entry.name_len();
-        // SAFETY: nobody else has it: the table's count is given up only when no guard can have read it. Allocated with this layout; its fields
-        // have no destructor, and the counts it owned are handed out above.
+        // SAFETY: nobody else has it: the table's count is given up only when no guard can have read it. Allocated with this layout; its
+        // fields have no destructor, and the counts it owned are handed out above.
         unsafe {
             ptr::drop_in_place(e.as_ptr());
             dealloc(e.as_ptr().cast(), Entry::<I>::layout(len));

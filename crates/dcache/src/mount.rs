@@ -1,5 +1,5 @@
-//! Mounts: a directory's entry that leads to the root of another tree. A tree is mounted at one place at a time, so that its root's own entry says
-//! where `..` leads.
+//! Mounts: a directory's entry that leads to the root of another tree. A tree is mounted at one place at a time, so that its root's own
+//! entry says where `..` leads.
 
 use std::sync::Arc;
 

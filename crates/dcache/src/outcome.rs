@@ -16,8 +16,8 @@ use crate::{Error, Filled, Found, Handle, Ticket};
 
 /// How a path is walked.
 ///
-/// A path is relative to the start; one that begins with a slash, or a link's target that does, begins at [`Walk::root`]. Repeated slashes count as one;
-/// a slash at the end asks for a directory and lets a link be followed. The empty path is the start itself.
+/// A path is relative to the start; one that begins with a slash, or a link's target that does, begins at [`Walk::root`]. Repeated slashes
+/// count as one; a slash at the end asks for a directory and lets a link be followed. The empty path is the start itself.
 pub struct Walk<'a, I: Send + Sync + 'static> {
     pub(crate) no_follow: bool,
     pub(crate) directory: bool,
@@ -60,15 +60,15 @@ impl<'a, I: Send + Sync + 'static> Walk<'a, I> {
         self
     }
 
-    /// The last component is going to be created. When the cache does not know it, the walk ends with [`Outcome::Place`] and leaves asking to the
-    /// creation; when it knows that there is none, with [`Outcome::Absent`], also if a slash is behind it.
+    /// The last component is going to be created. When the cache does not know it, the walk ends with [`Outcome::Place`] and leaves asking
+    /// to the creation; when it knows that there is none, with [`Outcome::Absent`], also if a slash is behind it.
     pub fn create(mut self) -> Self {
         self.create = true;
         self
     }
 
-    /// Stops before the last component: [`Outcome::Place`] tells its directory and name. For changes. A path without a last name (empty, `/`, or one that
-    /// ends in `.` or `..`) gives [`Error::Invalid`].
+    /// Stops before the last component: [`Outcome::Place`] tells its directory and name. For changes. A path without a last name (empty,
+    /// `/`, or one that ends in `.` or `..`) gives [`Error::Invalid`].
     pub fn parent(mut self) -> Self {
         self.parent = true;
         self
@@ -86,9 +86,9 @@ impl<'a, I: Send + Sync + 'static> Walk<'a, I> {
         self
     }
 
-    /// Asked about each directory in which a component is looked up; `false` ends the walk with [`Error::Denied`]. Called without any lock, in order
-    /// of the path, before anything is said about what lies below; it must not block for long, and may be asked about one directory
-    /// more than once.
+    /// Asked about each directory in which a component is looked up; `false` ends the walk with [`Error::Denied`]. Called without any lock,
+    /// in order of the path, before anything is said about what lies below; it must not block for long, and may be asked about one
+    /// directory more than once.
     pub fn search(mut self, f: &'a (dyn Fn(&I) -> bool + 'a)) -> Self {
         self.search = Some(f);
         self
@@ -104,7 +104,8 @@ pub enum Outcome<'c, I: Send + Sync + 'static> {
     Absent(Absent<'c, I>),
     /// The directory and the last name: [`Walk::parent`], or [`Walk::create`] and the name is unknown.
     Place(Place<I>),
-    /// A name is not known. Nobody else asks for it while the ticket is held. Say what the store answered, then [`Cache::resume`](crate::Cache::resume).
+    /// A name is not known. Nobody else asks for it while the ticket is held. Say what the store answered, then
+    /// [`Cache::resume`](crate::Cache::resume).
     Miss(Ticket<I>),
     /// A name is known, but its time is over: [`Ticket::same`], or what it leads to now.
     Stale(Ticket<I>),
@@ -112,10 +113,11 @@ pub enum Outcome<'c, I: Send + Sync + 'static> {
     Target(LinkTarget<I>),
     /// Somebody else holds the ticket: only with [`Walk::no_wait`].
     Busy(Waiting<I>),
-    /// `..` of a directory that the cache has under no name any more (evicted or invalidated while a handle was held). Start again from the root.
+    /// `..` of a directory that the cache has under no name any more (evicted or invalidated while a handle was held). Start again from the
+    /// root.
     Orphan(Handle<I>),
-    /// [`Error::NotDirectory`], [`Error::Loop`], [`Error::Denied`], [`Error::NameTooLong`], [`Error::Invalid`]; or the error that the holder of a ticket
-    /// had while this walk waited for it.
+    /// [`Error::NotDirectory`], [`Error::Loop`], [`Error::Denied`], [`Error::NameTooLong`], [`Error::Invalid`]; or the error that the
+    /// holder of a ticket had while this walk waited for it.
     Failed(Error),
 }
 

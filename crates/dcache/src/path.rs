@@ -1,7 +1,7 @@
 //! Names out of paths: the next component and its hash, eight bytes at a time.
 //!
-//! A name's hash is the same whether it comes out of a path or stands alone. It does not depend on the directory, so that the processor hashes the
-//! next component while it waits for the entry of this one; [`in_directory`] mixes the directory in.
+//! A name's hash is the same whether it comes out of a path or stands alone. It does not depend on the directory, so that the processor
+//! hashes the next component while it waits for the entry of this one; [`in_directory`] mixes the directory in.
 
 /// Odd, of no structure; from the digits of pi.
 const MULTIPLIER: u64 = 0x2434_6a88_85a3_08d3 | 1;

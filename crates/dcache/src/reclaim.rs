@@ -1,8 +1,8 @@
-//! When memory that was taken out of the table may be freed: crossbeam's epochs, with a collector of the cache's own, so that other users' guards
-//! do not keep our memory.
+//! When memory that was taken out of the table may be freed: crossbeam's epochs, with a collector of the cache's own, so that other users'
+//! guards do not keep our memory.
 //!
-//! What is retired is kept in batches in the cache itself. What the collector keeps for a batch is a number only, so nothing of the author's is
-//! destroyed wherever a thread happens to help the collector, and a cache that ends frees its batches at once.
+//! What is retired is kept in batches in the cache itself. What the collector keeps for a batch is a number only, so nothing of the
+//! author's is destroyed wherever a thread happens to help the collector, and a cache that ends frees its batches at once.
 
 use std::cell::RefCell;
 use std::sync::{Arc, Weak};

@@ -1,14 +1,15 @@
 //! Where people wait: for the holder of a ticket, or for the end of a change.
 //!
-//! A room is found by what is waited for. Who waits comes in while what it waits for cannot end unseen (a CAS sets WAITED in the room's lock; or the
-//! directory's lock is held); who ends it comes to the room afterwards.
+//! A room is found by what is waited for. Who waits comes in while what it waits for cannot end unseen (a CAS sets WAITED in the room's
+//! lock; or the directory's lock is held); who ends it comes to the room afterwards.
 
 use std::sync::Arc;
 
 use crate::Error;
 use crate::lock::{Condvar, Mutex};
 
-/// What is waited for: an entry's address, or a directory's number and a name's hash. Two that meet in one key wake each other for nothing, no more.
+/// What is waited for: an entry's address, or a directory's number and a name's hash. Two that meet in one key wake each other for nothing,
+/// no more.
 pub(crate) type Key = u64;
 
 pub(crate) struct Rooms(Box<[Mutex<Vec<Waiter>>]>);

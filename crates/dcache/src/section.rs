@@ -64,8 +64,8 @@ impl<I: Send + Sync + 'static> Known<I> {
 }
 
 impl<I: Send + Sync + 'static> Inner<I> {
-    /// Runs `f` with the locks that a change of the slots' names needs: their directories', those of the directories that they lead to, `more`; and the
-    /// rename lock, if a passage comes to its end or `moving`, a directory, gets a place. No lock is held.
+    /// Runs `f` with the locks that a change of the slots' names needs: their directories', those of the directories that they lead to,
+    /// `more`; and the rename lock, if a passage comes to its end or `moving`, a directory, gets a place. No lock is held.
     pub(crate) fn section<R>(
         &self,
         slots: &[&Slot<I>],
@@ -103,7 +103,8 @@ impl<I: Send + Sync + 'static> Inner<I> {
         }
     }
 
-    /// Reserves the names of a change: no fill of them is kept, and no other change of them begins, until `release`. What the cache knows of each.
+    /// Reserves the names of a change: no fill of them is kept, and no other change of them begins, until `release`. What the cache knows
+    /// of each.
     pub(crate) fn reserve_names(&self, slots: &[&Slot<I>], handle: impl Fn(&Node<I>) -> Handle<I>) -> Result<KnownNames<I>, Error> {
         let mut order: SmallVec<[usize; 2]> = (0..slots.len()).collect();
         order.sort_by(|&a, &b| slots[a].order().cmp(&slots[b].order()));

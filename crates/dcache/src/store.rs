@@ -12,17 +12,25 @@ pub struct Item<I> {
     pub id: u64,
     /// For how long the name may be believed.
     pub ttl: Ttl,
+    /// A symbolic link's target, if it is known already; else [`Store::readlink`] is asked when it is wanted.
+    pub target: Option<Box<[u8]>>,
 }
 
 impl<I> Item<I> {
     /// An item without a number, believed until something changes it.
     pub fn new(kind: Kind, inode: I) -> Self {
-        Item { inode, kind, id: 0, ttl: Ttl::Forever }
+        Item { inode, kind, id: 0, ttl: Ttl::Forever, target: None }
     }
 
     /// With the store's own number.
     pub fn id(mut self, id: u64) -> Self {
         self.id = id;
+        self
+    }
+
+    /// With a symbolic link's target.
+    pub fn target(mut self, target: impl Into<Box<[u8]>>) -> Self {
+        self.target = Some(target.into());
         self
     }
 
@@ -57,8 +65,8 @@ pub enum New<'a> {
     Node(u32, u64),
 }
 
-/// What a tree of files is kept in: a disk, a server, an object store. All calls are made without any lock, from the thread that asked the tree, and
-/// may take their time. What a store does not have it leaves out.
+/// What a tree of files is kept in: a disk, a server, an object store. All calls are made without any lock, from the thread that asked the
+/// tree, and may take their time. What a store does not have it leaves out.
 pub trait Store: Send + Sync + 'static {
     /// What the store wants to know of a file or directory, to find it again.
     type Inode: Send + Sync + 'static;
@@ -76,7 +84,8 @@ pub trait Store: Send + Sync + 'static {
         Err(Error::Unsupported)
     }
 
-    /// Hands each name of a directory to `put`, without `.` and `..`. Ok: for how long the listing is known to be complete; `Ttl::No` if it may not be.
+    /// Hands each name of a directory to `put`, without `.` and `..`. Ok: for how long the listing is known to be complete; `Ttl::No` if it
+    /// may not be.
     fn list(&self, _directory: &Self::Inode, _put: Put<'_, Self::Inode>) -> Result<Ttl, Error> {
         Err(Error::Unsupported)
     }

@@ -15,8 +15,9 @@ use crate::room::Seat;
 use crate::walk::Private;
 use crate::{Binding, Error, Handle, Ttl};
 
-/// The right and the duty to say what a name leads to. While it is held, others who want the name wait. Dropped without an answer, those who wait are
-/// released, and one of them gets the next ticket. It may be sent to another thread and kept for long; no lock and no guard is held.
+/// The right and the duty to say what a name leads to. While it is held, others who want the name wait. Dropped without an answer, those
+/// who wait are released, and one of them gets the next ticket. It may be sent to another thread and kept for long; no lock and no guard is
+/// held.
 #[must_use]
 pub struct Ticket<I: Send + Sync + 'static> {
     inner: Arc<Inner<I>>,
@@ -358,8 +359,8 @@ pub struct Filled<I: Send + Sync + 'static> {
 }
 
 impl<I: Send + Sync + 'static> Filled<I> {
-    /// Whether the answer is in the cache now. No: a change or an invalidation came between the question and the answer, there was no room for it, or its time to
-    /// live is nothing. Then it is the asker's alone.
+    /// Whether the answer is in the cache now. No: a change or an invalidation came between the question and the answer, there was no room
+    /// for it, or its time to live is nothing. Then it is the asker's alone.
     pub fn kept(&self) -> bool {
         self.kept
     }

@@ -26,8 +26,14 @@ enum Reached<I: Send + Sync + 'static> {
 }
 
 fn binding<I: Send + Sync + 'static>(item: Item<I>) -> (Binding<I>, Ttl) {
-    let binding = Binding::new(item.kind, item.inode);
-    (if item.id == 0 { binding } else { binding.id(item.id) }, item.ttl)
+    let mut binding = Binding::new(item.kind, item.inode);
+    if item.id != 0 {
+        binding = binding.id(item.id);
+    }
+    if let Some(target) = item.target {
+        binding = binding.target(target);
+    }
+    (binding, item.ttl)
 }
 
 /// Whether an error of the store says that nothing was changed, and that what the cache knows need not be doubted.
@@ -112,7 +118,8 @@ impl<S: Store> Tree<S> {
         self.walk(&self.root(), path.as_ref(), &Walk::new())
     }
 
-    /// What a path from `start` leads to; [`Error::NotFound`] when there is none. With [`Walk::parent`] or [`Walk::create`] use [`Tree::place_from`].
+    /// What a path from `start` leads to; [`Error::NotFound`] when there is none. With [`Walk::parent`] or [`Walk::create`] use
+    /// [`Tree::place_from`].
     pub fn walk(&self, start: &Handle<S::Inode>, path: &[u8], options: &Walk<'_, S::Inode>) -> Result<Handle<S::Inode>, Error> {
         match self.reach(self.cache.walk(start, path, options), options)? {
             Reached::Node(node) => Ok(node),

@@ -1,8 +1,8 @@
 //! The walk: component by component under one guard, without a lock, and a look at all of it again before anything is said.
 //!
-//! What a component was found by, an entry that was LIVE, is noted. When all of those are still LIVE behind the last look-up, they all were at one moment, for none
-//! comes back to life: the answer was true then. Else the walk is done again, once, and then under the rename lock, where only the component
-//! that was looked up last can be lost, and that one's directory is locked.
+//! What a component was found by, an entry that was LIVE, is noted. When all of those are still LIVE behind the last look-up, they all were
+//! at one moment, for none comes back to life: the answer was true then. Else the walk is done again, once, and then under the rename lock,
+//! where only the component that was looked up last can be lost, and that one's directory is locked.
 
 use std::ops::ControlFlow::{self, Break, Continue};
 use std::sync::Arc;
@@ -99,8 +99,9 @@ pub(crate) enum Plain {
     Absent { last: bool },
 }
 
-/// The whole of a hot walk: names that are all known, without links, dots, times or a hook. None: the walk in all its cases is to be taken. The entry at which it
-/// ends. Without `CHECKED` it is the floor that benchmarks compare it with: the same lines, but nothing is noted and looked at again.
+/// The whole of a hot walk: names that are all known, without links, dots, times or a hook. None: the walk in all its cases is to be taken.
+/// The entry at which it ends. Without `CHECKED` it is the floor that benchmarks compare it with: the same lines, but nothing is noted and
+/// looked at again.
 #[inline(always)]
 pub(crate) fn plain<'g, I: Send + Sync + 'static, const CHECKED: bool>(
     inner: &Inner<I>,
