@@ -289,7 +289,9 @@ fn bind<I: Send + Sync + 'static>(reserved: Reserved<I>, node: &Handle<I>, expir
             inner.take_out_moving(dir, names, own, trash);
         }
         inner.end_name(guard, locks, &slot, false, trash);
-        fresh.bind(inner, locks, 0, &slot, Some(node), until);
+        if !fresh.bind(inner, locks, 0, &slot, Some(node), until) {
+            inner.lost(node, trash);
+        }
     });
 }
 

@@ -1,7 +1,7 @@
 //! The bounds: room is asked for before it is used, and the clock makes room.
 //!
 //! Its hand goes over the buckets. What was met since it came by last is spared once. Tickets, mount points, what is pinned, and
-//! directories that have names below them in the cache are passed over; a search is given up after so many buckets, and when two whole
+//! directories that have names below them in the cache or are held are passed over; a search is given up after so many buckets, and when two whole
 //! turns have found nothing, nobody searches until something has happened.
 
 use std::collections::VecDeque;
@@ -9,9 +9,10 @@ use std::collections::VecDeque;
 use manyway_sync::atomic::{AtomicUsize, Ordering::*};
 
 use crate::entry::{self, MOUNT, NEGATIVE, PASSAGE, REVALIDATING};
-use crate::inner::{Inner, Trash};
+use crate::inner::{Inner, Locks, Trash};
 use crate::lock::Mutex;
 use crate::mem::EntryRef;
+use crate::node::Node;
 
 pub(crate) struct Hand {
     at: AtomicUsize,
@@ -106,26 +107,33 @@ impl<I: Send + Sync + 'static> Inner<I> {
             return;
         }
         let state = e.state.load(Acquire);
+        // Who holds a directory may go on to use it, and nobody may come to have another node for it meanwhile. Held means more counts than
+        // its entry's.
+        let is_held = |node: &Node<I>| node.pins.load(Relaxed) > 0 || node.dir().is_some() && node.refs.load(Acquire) > 1;
         if let Some(node) = e.node() {
             if node.pins.load(Relaxed) > 0 {
                 return self.met_pinned(e);
             }
-            if node.dir().is_some_and(|d| d.cached.load(Relaxed) > 0) {
+            if is_held(node) {
                 return;
             }
         }
         // The kind does not change while it is LIVE.
         let _passages = (state & PASSAGE != 0).then(|| self.rename.lock());
-        let Some(dir) = e.parent().dir() else { return };
-        let mut names = dir.lock();
-        let busy = e.node().is_some_and(|n| n.pins.load(Relaxed) > 0 || n.dir().is_some_and(|d| d.cached.load(Relaxed) > 0));
-        if !may(e.state.load(Acquire)) || busy {
+        let mut locks = Locks::of([Some(e.get().parent()), e.get().node()].into_iter().flatten());
+        if !may(e.state.load(Acquire)) || e.node().is_some_and(is_held) {
             return;
         }
+        let (dir, names) = locks.get(e.get().parent());
         if state & NEGATIVE == 0 {
             dir.lose();
         }
-        self.take_out(dir, &mut names, e, trash);
+        if let Some(node) = e.node().filter(|n| n.dir().is_some() && n.id().is_none()) {
+            node.set_evicted();
+            // Nor does it say any more what is not in it.
+            node.dir().inspect(|d| d.lose());
+        }
+        self.take_out(dir, names, e, trash);
     }
 
     fn met_pinned(&self, e: EntryRef<'_, I>) {

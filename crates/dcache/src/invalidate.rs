@@ -30,7 +30,7 @@ impl<I: Send + Sync + 'static> Inner<I> {
             {
                 let _passages = self.rename.lock();
                 let mut names = dir.lock();
-                dir.lose();
+                dir.doubt();
                 at = at.min(names.list.len());
                 while at > 0 && trash.len() < BATCH {
                     at -= 1;
@@ -75,7 +75,7 @@ impl<I: Send + Sync + 'static> Inner<I> {
         }
         if let Some(dir) = self.root().dir() {
             let _names = dir.lock();
-            dir.lose();
+            dir.doubt();
         }
         self.settle();
     }

@@ -7,8 +7,8 @@
 //!
 //! * [`Tree`] runs everything: give it a [`Store`] (what asks the disk, the server, the object store), and ask it for paths and changes.
 //! * [`Cache`] is the cache alone. [`Cache::walk`] answers with an [`Outcome`]; when the cache does not know, that is a [`Ticket`]: its
-//! holder asks the
-//!   store and says what came of it, while others who want the name wait. A change of the store goes *begin → ask the store → commit*.
+//!   holder asks the store and says what came of it, while others who want the name wait. A change of the store goes *begin → ask the
+//!   store → commit*.
 //!
 //! ```
 //! use manyway_dcache::{Binding, Cache, Config, Kind, Outcome, Ttl, Walk};

@@ -28,6 +28,12 @@ impl<I: Send + Sync + 'static> Listing<I> {
         // In the lock no change is half made.
         let since = {
             let _names = dir.lock();
+            if directory.is_removed() {
+                return Err(Error::NotFound);
+            }
+            if directory.raw().is_evicted() {
+                return Err(Error::Stale);
+            }
             dir.word()
         };
         Ok(Listing { inner: inner.clone(), directory: directory.clone(), since, whole: true })

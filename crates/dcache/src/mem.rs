@@ -1,8 +1,7 @@
 //! The crate's unsafe floor: entries and nodes in memory, who owns them, and the table's chains.
 //!
 //! * An **entry** is counted. One count is its directory's list's, as long as the entry is in the table; taken out, that one is retired,
-//! and
-//!   given up when every guard that was there has ended. Others are tickets'.
+//!   and given up when every guard that was there has ended. Others are tickets'.
 //! * A **node** is counted: by the entries that lead to it or lie in it, by handles, by its pins. It is freed at the last one.
 //! * A reference ([`EntryRef`]) is bound to the guard under which it was read from the table. Its lifetime is invariant, so that one
 //!   guard's cannot be taken for another's.

@@ -29,6 +29,9 @@ const CHARGED: u32 = 8;
 const ROOT: u32 = 16;
 /// A link's target that came later is in the books too.
 const TARGET_CHARGED: u32 = 32;
+/// A directory without a number of the store's that was evicted when nobody held it: whoever has it from a walk that was under way must not use it, for
+/// the next who looks it up gets another node for it. Set under its lock.
+const EVICTED: u32 = 64;
 
 struct Special<I> {
     id: Option<u64>,
@@ -128,6 +131,14 @@ impl<I: 'static> Node<I> {
         self.flags.fetch_or(REMOVED, Release);
     }
 
+    pub fn is_evicted(&self) -> bool {
+        self.flags.load(Relaxed) & EVICTED != 0
+    }
+
+    pub fn set_evicted(&self) {
+        self.flags.fetch_or(EVICTED, Relaxed);
+    }
+
     pub fn is_charged(&self) -> bool {
         self.flags.load(Relaxed) & CHARGED != 0
     }
@@ -148,7 +159,7 @@ impl<I: 'static> Node<I> {
 /// What a directory has more than a file.
 pub(crate) struct Dir<I> {
     names: Mutex<Names<I>>,
-    /// `version << 1 | complete`. The version is odd while a change is being committed.
+    /// Counts of changes and losses, whether a change is being committed, and whether all names are here.
     word: AtomicU64,
     /// Until when it is complete, in ticks; `u32::MAX`: for ever.
     complete_until: AtomicU32,
@@ -178,7 +189,12 @@ impl<I> Names<I> {
 }
 
 const COMPLETE: u64 = 1;
-const STEP: u64 = 2;
+/// A change is being committed.
+const ODD: u64 = 2;
+/// One loss more.
+const LOSS: u64 = 4;
+/// One change more, in the upper half; losses that come around add to it, which does no harm.
+const CHANGE: u64 = 1 << 32;
 
 /// A directory's word as it was read.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -186,10 +202,10 @@ pub(crate) struct Word(u64);
 
 impl Word {
     pub fn is_odd(self) -> bool {
-        self.0 & STEP != 0
+        self.0 & ODD != 0
     }
     pub fn is_complete(self) -> bool {
-        self.0 & (COMPLETE | STEP) == COMPLETE
+        self.0 & (COMPLETE | ODD) == COMPLETE
     }
     /// As [`Word::is_complete`], for who is making the change.
     pub fn is_complete_within(self) -> bool {
@@ -198,6 +214,10 @@ impl Word {
     /// Whether no change and no loss came between.
     pub fn same_version(self, other: Word) -> bool {
         (self.0 ^ other.0) & !COMPLETE == 0
+    }
+    /// Whether no change came between, and none is being made: what the store has said still goes, whatever the cache has forgotten meanwhile.
+    pub fn same_changes(self, other: Word) -> bool {
+        !self.is_odd() && !other.is_odd() && (self.0 ^ other.0) & !(CHANGE - 1) == 0
     }
 }
 
@@ -244,17 +264,22 @@ impl<I: 'static> Dir<I> {
     /// The cache is going to know less of the directory: it is not complete any more, and what was read of it before is not
     /// to be relied on. For the lock's holder.
     pub fn lose(&self) {
-        self.update(|w| (w & !COMPLETE) + 2 * STEP);
+        self.update(|w| (w & !COMPLETE) + LOSS);
+    }
+
+    /// The same, and the store may have changed the directory.
+    pub fn doubt(&self) {
+        self.update(|w| (w & !COMPLETE) + CHANGE);
     }
 
     /// The lock's holder begins to make a change. What is known to be complete stays so.
     pub fn begin(&self) {
-        self.update(|w| w + STEP);
+        self.update(|w| w | ODD);
     }
 
     /// And has made it.
     pub fn end(&self) {
-        self.update(|w| w + STEP);
+        self.update(|w| (w & !ODD) + CHANGE);
     }
 
     /// Complete, if nothing has come since `since`. For the lock's holder.

@@ -113,8 +113,8 @@ pub enum Outcome<'c, I: Send + Sync + 'static> {
     Target(LinkTarget<I>),
     /// Somebody else holds the ticket: only with [`Walk::no_wait`].
     Busy(Waiting<I>),
-    /// `..` of a directory that the cache has under no name any more (evicted or invalidated while a handle was held). Start again from the
-    /// root.
+    /// `..` of a directory that the cache has under no name any more (invalidated while a handle was held); or a start that was evicted
+    /// before its handle was made. Start again from the root.
     Orphan(Handle<I>),
     /// [`Error::NotDirectory`], [`Error::Loop`], [`Error::Denied`], [`Error::NameTooLong`], [`Error::Invalid`]; or the error that the
     /// holder of a ticket had while this walk waited for it.
@@ -353,7 +353,7 @@ fn outlived<'c, I: Send + Sync + 'static>(
     single: bool,
 ) -> Outcome<'c, I> {
     let trip = || Trip { start: start.clone(), path: path.into(), private: Vec::new(), single };
-    match go_on(inner, options, rest, trip) {
+    match go_on(inner, start, options, rest, trip) {
         Ok(outcome) => outcome,
         Err(_) => resume(inner, trip(), options),
     }
@@ -369,7 +369,8 @@ pub(crate) fn resume<'c, I: Send + Sync + 'static>(inner: &'c Arc<Inner<I>>, tri
             Ok(outcome) => return outcome,
             Err(rest) => rest,
         };
-        if let Ok(outcome) = go_on(inner, &options, rest, || trip.take().expect("taken once")) {
+        let start = t.start.clone();
+        if let Ok(outcome) = go_on(inner, &start, &options, rest, || trip.take().expect("taken once")) {
             return outcome;
         }
     }
@@ -378,6 +379,7 @@ pub(crate) fn resume<'c, I: Send + Sync + 'static>(inner: &'c Arc<Inner<I>>, tri
 /// What comes of a walk without its guard; else it is to be walked again, and the trip was not taken.
 fn go_on<'c, I: Send + Sync + 'static>(
     inner: &'c Arc<Inner<I>>,
+    start: &Handle<I>,
     options: &Walk<'_, I>,
     rest: Rest<I>,
     trip: impl FnOnce() -> Trip<I>,
@@ -400,6 +402,9 @@ fn go_on<'c, I: Send + Sync + 'static>(
         Rest::Miss(dir, name) => match Ticket::open(inner, &dir, &name, &mut trip) {
             Opened::Ticket(ticket) => Outcome::Miss(ticket),
             Opened::Again => return Err(()),
+            // What lies below the start is found again from there.
+            Opened::Orphan if dir != *start => return Err(()),
+            Opened::Orphan => Outcome::Orphan(dir),
             Opened::Wait(seat) => return wait(seat, &mut trip),
         },
         Rest::Wait(Some(seat)) => return wait(seat, &mut trip),

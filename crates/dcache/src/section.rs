@@ -133,6 +133,9 @@ impl<I: Send + Sync + 'static> Inner<I> {
             if parent.is_removed() {
                 return Err(Error::NotFound);
             }
+            if parent.is_evicted() {
+                return Err(Error::Stale);
+            }
             if let Some(other) = names.changing.iter_mut().find(|c| c.hash == slot.hash && *c.name == *slot.name) {
                 other.waited = true;
                 let seat = self.rooms.sit(Inner::change_key(parent, slot.hash), || true);
@@ -181,7 +184,7 @@ impl<I: Send + Sync + 'static> Inner<I> {
     pub(crate) fn forget(&self, guard: &Guard, locks: &mut Locks<'_, I>, slots: &[&Slot<I>], trash: &mut Trash<I>) {
         for slot in slots {
             let (dir, names) = locks.get(slot.dir.raw());
-            dir.lose();
+            dir.doubt();
             if let Some((e, state)) = slot.find(self, guard)
                 && state & MOUNT == 0
             {

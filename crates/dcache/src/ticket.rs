@@ -48,6 +48,8 @@ pub(crate) enum Opened<I: Send + Sync + 'static> {
     Ticket(Ticket<I>),
     /// The name has become known.
     Again,
+    /// The directory was evicted between the walk and this.
+    Orphan,
     Wait(Seat),
 }
 
@@ -62,7 +64,9 @@ impl<I: Send + Sync + 'static> Ticket<I> {
         let mut names = dir.lock();
         let guard = inner.reclaim.enter();
         let word = dir.word();
-        let opened = if let Some(change) = names.changing.iter_mut().find(|c| c.hash == hash && *c.name == *name) {
+        let opened = if parent.is_evicted() {
+            Opened::Orphan
+        } else if let Some(change) = names.changing.iter_mut().find(|c| c.hash == hash && *c.name == *name) {
             change.waited = true;
             inner.rooms.sit(Inner::change_key(parent, hash), || true).map_or(Opened::Again, Opened::Wait)
         } else if parent.is_removed() || inner.find(&guard, parent, hash, &looked).is_some() || inner.is_complete(dir, word) {
@@ -266,7 +270,7 @@ impl<I: Send + Sync + 'static> Ticket<I> {
                 Some(e) => entry::kind(e.state.load(Acquire)) != FILLING,
                 None => {
                     names.is_changing(self.hash, &self.name)
-                        || !dir.word().same_version(self.word)
+                        || !dir.word().same_changes(self.word)
                         || inner.find(guard, parent, self.hash, &looked).is_some()
                 }
             };

@@ -64,8 +64,8 @@ struct Walker<'w, 'g, I: Send + Sync + 'static> {
     top: &'w Node<I>,
     /// All that has to hold at one moment.
     checks: SmallVec<[&'g Entry<I>; 16]>,
-    /// And these versions.
-    words: SmallVec<[(&'w Dir<I>, Word); 1]>,
+    /// And these words; of those that are behind an answer of this walk's own, the changes only.
+    words: SmallVec<[(&'w Dir<I>, Word, bool); 1]>,
     /// The directories above the present one, as far as the walk has come down.
     ups: SmallVec<[&'w Node<I>; 16]>,
     /// What comes behind the links that are being followed.
@@ -308,14 +308,12 @@ impl<'w, 'g: 'w, I: Send + Sync + 'static> Walker<'w, 'g, I> {
             return Continue(found);
         }
         if inner.is_complete(dir, word) {
-            self.words.push((dir, word));
+            self.words.push((dir, word, false));
             return Break(Ok(End::Lacks(cur, via, name, last)));
         }
-        let mine = private
-            .iter()
-            .rfind(|p| std::ptr::eq(p.dir.raw(), cur) && *p.name == *name.bytes && word.same_version(p.word) && !word.is_odd());
+        let mine = private.iter().rfind(|p| std::ptr::eq(p.dir.raw(), cur) && *p.name == *name.bytes && word.same_changes(p.word));
         if let Some(p) = mine {
-            self.words.push((dir, word));
+            self.words.push((dir, word, true));
             return Break(match &p.node {
                 Some(node) => Err(node.raw()),
                 None => Ok(End::Lacks(cur, via, name, last)),
@@ -347,7 +345,7 @@ impl<'w, 'g: 'w, I: Send + Sync + 'static> Walker<'w, 'g, I> {
         // KILL, VERSION: who sees what came after a kill sees the kill here.
         fence(Acquire);
         self.checks.iter().all(|e| e.is_live())
-            && self.words.iter().all(|(dir, word)| dir.word_again() == *word)
+            && self.words.iter().all(|(dir, word, own)| if *own { dir.word_again().same_changes(*word) } else { dir.word_again() == *word })
             && self.route.start.is_removed() == self.removed
     }
 }
