@@ -71,8 +71,3 @@ pub use engine::{Damage, DamageReport, Engine, Fairness, Holder, Limits, OpenErr
 #[cfg(not(loom))]
 pub use manyway_shm::layout::VERSION as LAYOUT;
 pub use manyway_sync::Errno;
-
-/// The example in the project's README is kept true.
-#[cfg(all(doctest, feature = "std"))]
-#[doc = include_str!("../../../README.md")]
-struct Readme;

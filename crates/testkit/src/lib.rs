@@ -62,3 +62,8 @@ macro_rules! in_front_of_the_c_library {
         core::arch::global_asm!(concat!(".weak ", $name), concat!(".type ", $name, ",@function"), concat!($name, ":"), "b {}", sym $own);
     };
 }
+
+/// The examples in the project's README are kept true.
+#[cfg(doctest)]
+#[doc = include_str!("../../../README.md")]
+struct Readme;
