@@ -213,7 +213,7 @@ impl<I: Send + Sync + 'static> Change<I> {
 
     /// The store has done it: walkers see the change as a whole from here on.
     pub fn commit(self) {
-        let Change { reserved, op, node, target } = self;
+        let Change { reserved, op, node, .. } = self;
         match op {
             Op::Nothing => reserved.settle(),
             Op::Link => {
@@ -222,12 +222,7 @@ impl<I: Send + Sync + 'static> Change<I> {
             }
             Op::Unlink => unbind(reserved, node),
             Op::Rename(Rename::Exchange) => exchange(reserved),
-            Op::Rename(_) => {
-                rename(reserved);
-                if let Some(replaced) = target.node().filter(|n| n.is_removed()) {
-                    replaced.forget_below();
-                }
-            }
+            Op::Rename(_) => rename(reserved),
         }
     }
 
@@ -316,7 +311,9 @@ fn unbind<I: Send + Sync + 'static>(reserved: Reserved<I>, node: Option<Handle<I
 fn rename<I: Send + Sync + 'static>(reserved: Reserved<I>) {
     let Some(to) = reserved.second.as_ref().map(Slot::again) else { return reserved.settle() };
     let from = reserved.first.again();
-    let negative = if reserved.inner.room_for_negative() { reserved.entry(&from) } else { None };
+    let inner = reserved.inner.clone();
+    let mut victim = None;
+    let negative = if inner.room_for_negative() { reserved.entry(&from) } else { None };
     let mut fresh = [negative, reserved.entry(&to)];
     reserved.commit(&[], None, &mut fresh, |inner, guard, locks, fresh, trash| {
         let (source, target) = (inner.old(guard, &from), inner.old(guard, &to));
@@ -328,6 +325,7 @@ fn rename<I: Send + Sync + 'static>(reserved: Reserved<I>) {
             return;
         }
         Inner::end_directory(replaced);
+        victim = replaced.filter(|n| n.is_removed()).map(Node::retain);
         let (Some(node), Some(source)) = (moved.filter(|n| !inner.is_below(guard, to.dir.raw(), n)), source) else {
             return inner.forget(guard, locks, &[&from, &to], trash);
         };
@@ -343,6 +341,11 @@ fn rename<I: Send + Sync + 'static>(reserved: Reserved<I>) {
             locks.get(from.dir.raw()).0.lose();
         }
     });
+    if let Some(victim) = victim {
+        inner.forget_below(&victim);
+        inner.release_node(victim);
+        inner.settle();
+    }
 }
 
 fn exchange<I: Send + Sync + 'static>(reserved: Reserved<I>) {

@@ -50,6 +50,10 @@ mod mount;
 mod node;
 mod outcome;
 mod path;
+#[cfg(not(loom))]
+mod reclaim;
+#[cfg(loom)]
+#[path = "reclaim_model.rs"]
 mod reclaim;
 mod room;
 mod section;

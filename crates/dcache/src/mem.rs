@@ -7,7 +7,9 @@
 //!   guard's cannot be taken for another's.
 #![allow(unsafe_code)]
 
-use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
+#[cfg(not(loom))]
+use std::alloc::dealloc;
+use std::alloc::{Layout, alloc, handle_alloc_error};
 use std::collections::HashMap;
 use std::hash::BuildHasherDefault;
 use std::marker::PhantomData;
@@ -41,6 +43,28 @@ pub(crate) struct Entry<I> {
     /// The place in the directory's list: its lock's.
     pub slot: AtomicU32,
     len: u16,
+    #[cfg(loom)]
+    life: life::Life,
+}
+
+/// In models: whether an entry was freed. It is not given back to the allocator then, so that a use of it is found.
+#[cfg(loom)]
+mod life {
+    pub struct Life(loom::cell::UnsafeCell<bool>);
+
+    impl Life {
+        pub fn new() -> Self {
+            Life(loom::cell::UnsafeCell::new(true))
+        }
+        pub fn used(&self) {
+            // SAFETY: loom says so if somebody writes at the same time.
+            assert!(self.0.with(|alive| unsafe { *alive }), "an entry is used that was freed");
+        }
+        pub fn end(&self) {
+            // SAFETY: as above.
+            self.0.with_mut(|alive| unsafe { *alive = false });
+        }
+    }
 }
 
 /// More counts than this mean that they leak.
@@ -118,6 +142,8 @@ impl<I> EntryPtr<I> {
             refs: AtomicU32::new(1),
             slot: AtomicU32::new(u32::MAX),
             len: u16::try_from(name.len()).expect("a name's length is looked at first"),
+            #[cfg(loom)]
+            life: life::Life::new(),
         };
         // SAFETY: the layout is not empty; the head fits in front and is aligned, the name behind it, and the rest of its last word are
         // zeros.
@@ -155,10 +181,13 @@ impl<I> EntryPtr<I> {
         let len = entry.name_len();
         // SAFETY: nobody else has it: the table's count is given up only when no guard can have read it. Allocated with this layout; its
         // fields have no destructor, and the counts it owned are handed out above.
+        #[cfg(not(loom))]
         unsafe {
             ptr::drop_in_place(e.as_ptr());
             dealloc(e.as_ptr().cast(), Entry::<I>::layout(len));
         }
+        #[cfg(loom)]
+        entry.life.end();
         Some((parent, node, len))
     }
 
@@ -200,7 +229,10 @@ impl<'g, I: 'static> EntryRef<'g, I> {
     #[inline(always)]
     pub fn get(self) -> &'g Entry<I> {
         // SAFETY: the guard under which it was read lives for 'g (or the count that was borrowed does).
-        unsafe { self.0.as_ref() }
+        let entry = unsafe { self.0.as_ref() };
+        #[cfg(loom)]
+        entry.life.used();
+        entry
     }
 
     #[inline(always)]

@@ -8,7 +8,7 @@ use std::cell::RefCell;
 use std::sync::{Arc, Weak};
 
 use crossbeam_epoch::{Collector, LocalHandle};
-use manyway_sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
+use manyway_sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use crate::lock::Mutex;
 use crate::mem::EntryPtr;
@@ -32,7 +32,7 @@ const BATCH: usize = 32;
 
 pub(crate) struct Reclaim<I> {
     collector: Collector,
-    id: u64,
+    /// By its address a thread finds its registration: nobody else's as long as a registration remembers it.
     alive: Arc<()>,
     limbo: Arc<Mutex<Limbo<I>>>,
     /// How many may be freed: looked at without the lock.
@@ -43,7 +43,6 @@ pub(crate) struct Reclaim<I> {
 
 /// A thread's registration with a cache's collector.
 struct Local {
-    cache: u64,
     handle: LocalHandle,
     alive: Weak<()>,
 }
@@ -52,16 +51,10 @@ thread_local! {
     static LOCALS: RefCell<Vec<Local>> = const { RefCell::new(Vec::new()) };
 }
 
-fn next_id() -> u64 {
-    static IDS: std::sync::OnceLock<AtomicU64> = std::sync::OnceLock::new();
-    IDS.get_or_init(|| AtomicU64::new(1)).fetch_add(1, Relaxed)
-}
-
 impl<I: Send + Sync + 'static> Reclaim<I> {
     pub fn new() -> Self {
         Reclaim {
             collector: Collector::new(),
-            id: next_id(),
             alive: Arc::new(()),
             limbo: Arc::new(Mutex::new(Limbo { pending: Vec::new(), waiting: Vec::new(), free: Vec::new(), next: 0 })),
             ready: Arc::new(AtomicUsize::new(0)),
@@ -74,7 +67,7 @@ impl<I: Send + Sync + 'static> Reclaim<I> {
         let guard = LOCALS.try_with(|locals| {
             let locals = locals.try_borrow().ok()?;
             let first = locals.first()?;
-            (first.cache == self.id).then(|| first.handle.pin())
+            std::ptr::eq(first.alive.as_ptr(), Arc::as_ptr(&self.alive)).then(|| first.handle.pin())
         });
         match guard {
             Ok(Some(guard)) => guard,
@@ -86,11 +79,11 @@ impl<I: Send + Sync + 'static> Reclaim<I> {
     fn enter_slow(&self) -> Guard {
         let guard = LOCALS.try_with(|locals| {
             let mut locals = locals.try_borrow_mut().ok()?;
-            match locals.iter().position(|l| l.cache == self.id) {
+            match locals.iter().position(|l| std::ptr::eq(l.alive.as_ptr(), Arc::as_ptr(&self.alive))) {
                 Some(i) => locals.swap(0, i),
                 None => {
                     locals.retain(|l| l.alive.strong_count() > 0);
-                    locals.insert(0, Local { cache: self.id, handle: self.collector.register(), alive: Arc::downgrade(&self.alive) });
+                    locals.insert(0, Local { handle: self.collector.register(), alive: Arc::downgrade(&self.alive) });
                 }
             }
             Some(locals[0].handle.pin())

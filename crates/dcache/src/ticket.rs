@@ -275,8 +275,13 @@ impl<I: Send + Sync + 'static> Ticket<I> {
                 }
             };
         if overtaken {
-            if let (true, Some(e)) = (self.stale, mine) {
-                *woken = e.revalidated(None).is_some_and(|s| s & WAITED != 0);
+            match mine {
+                Some(e) if self.stale => *woken = e.revalidated(None).is_some_and(|s| s & WAITED != 0),
+                // The directory was removed, and this is still there.
+                Some(e) if entry::kind(e.state.load(Acquire)) == FILLING => {
+                    inner.take_out(dir, names, e.borrow(), trash);
+                }
+                _ => {}
             }
             return Fate::Overtaken;
         }
