@@ -156,6 +156,17 @@ pub(crate) enum Spot<'c, I: Send + Sync + 'static> {
     Own(Handle<I>),
 }
 
+impl<I: Send + Sync + 'static> Spot<'_, I> {
+    #[inline(always)]
+    pub fn node(&self) -> &Node<I> {
+        match self {
+            Spot::Entry(held) => held.entry().get().node().expect("an entry that was found leads to a node"),
+            Spot::Root(node) => node,
+            Spot::Own(handle) => handle.raw(),
+        }
+    }
+}
+
 /// A node that a walk found. It holds the cache's guard: while it lives, memory that others retire is not freed, so it is to be held
 /// shortly, and never while the store is asked. It takes no counted reference: making it writes nothing that other threads read.
 pub struct Found<'c, I: Send + Sync + 'static> {
@@ -165,12 +176,8 @@ pub struct Found<'c, I: Send + Sync + 'static> {
 
 impl<I: Send + Sync + 'static> Found<'_, I> {
     #[inline(always)]
-    pub(crate) fn node(&self) -> &Node<I> {
-        match &self.spot {
-            Spot::Entry(held) => held.entry().get().node().expect("an entry that was found leads to a node"),
-            Spot::Root(node) => node,
-            Spot::Own(handle) => handle.raw(),
-        }
+    fn node(&self) -> &Node<I> {
+        self.spot.node()
     }
 
     /// The author's inode.

@@ -150,7 +150,25 @@ enum AbsentAt<'c, I: Send + Sync + 'static> {
     /// The entry of the name.
     Negative(Held<I>),
     /// A directory that does not have the name.
-    Lacks(Spot<'c, I>, SmallVec<[u8; 32]>),
+    Lacks(Lacks<'c, I>),
+}
+
+/// Its end is kept out of the way of what a negative hit costs.
+struct Lacks<'c, I: Send + Sync + 'static>(Option<(Spot<'c, I>, SmallVec<[u8; 32]>)>);
+
+impl<I: Send + Sync + 'static> Drop for Lacks<'_, I> {
+    #[inline(always)]
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+impl<I: Send + Sync + 'static> Lacks<'_, I> {
+    #[cold]
+    #[inline(never)]
+    fn end(&mut self) {
+        self.0 = None;
+    }
 }
 
 impl<I: Send + Sync + 'static> Absent<'_, I> {
@@ -163,9 +181,10 @@ impl<I: Send + Sync + 'static> Absent<'_, I> {
     pub fn place(&self) -> Place<I> {
         let (dir, name) = match &self.at {
             AbsentAt::Negative(held) => (held.entry().get().parent(), held.entry().name()),
-            AbsentAt::Lacks(Spot::Entry(held), name) => (held.entry().get().node().expect("a directory's entry leads to it"), &name[..]),
-            AbsentAt::Lacks(Spot::Root(node), name) => (*node, &name[..]),
-            AbsentAt::Lacks(Spot::Own(handle), name) => (handle.raw(), &name[..]),
+            AbsentAt::Lacks(Lacks(lacks)) => {
+                let (spot, name) = lacks.as_ref().expect("until it ends");
+                (spot.node(), &name[..])
+            }
         };
         Place { directory: Handle::new(self.inner, dir.retain()), name: name.into() }
     }
@@ -339,7 +358,7 @@ fn once<'c, I: Send + Sync + 'static>(
     Ok(match tag {
         Tag::Found => Outcome::Found(Found { spot: Spot::Entry(held), inner }),
         Tag::Negative(last) => Outcome::Absent(Absent { at: AbsentAt::Negative(held), inner, last }),
-        Tag::Lacks(name, last) => Outcome::Absent(Absent { at: AbsentAt::Lacks(Spot::Entry(held), name), inner, last }),
+        Tag::Lacks(name, last) => Outcome::Absent(Absent { at: AbsentAt::Lacks(Lacks(Some((Spot::Entry(held), name)))), inner, last }),
     })
 }
 
@@ -396,8 +415,10 @@ fn go_on<'c, I: Send + Sync + 'static>(
     Ok(match rest {
         Rest::Root => Outcome::Found(Found { spot: Spot::Root(inner.root()), inner }),
         Rest::Own(handle) => Outcome::Found(Found { spot: Spot::Own(handle), inner }),
-        Rest::RootLacks(name, last) => Outcome::Absent(Absent { at: AbsentAt::Lacks(Spot::Root(inner.root()), name), inner, last }),
-        Rest::Lacks(dir, name, last) => Outcome::Absent(Absent { at: AbsentAt::Lacks(Spot::Own(dir), name), inner, last }),
+        Rest::RootLacks(name, last) => {
+            Outcome::Absent(Absent { at: AbsentAt::Lacks(Lacks(Some((Spot::Root(inner.root()), name)))), inner, last })
+        }
+        Rest::Lacks(dir, name, last) => Outcome::Absent(Absent { at: AbsentAt::Lacks(Lacks(Some((Spot::Own(dir), name)))), inner, last }),
         Rest::Place(place) => Outcome::Place(place),
         Rest::Miss(dir, name) => match Ticket::open(inner, &dir, &name, &mut trip) {
             Opened::Ticket(ticket) => Outcome::Miss(ticket),
