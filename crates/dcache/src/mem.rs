@@ -293,7 +293,10 @@ impl<I> Deref for NodePtr<I> {
 
 impl<I> NodePtr<I> {
     pub fn new(node: Node<I>) -> NodePtr<I> {
-        NodePtr(NonNull::from(Box::leak(Box::new(node))))
+        let p = NonNull::from(Box::leak(Box::new(node)));
+        // `Node::retain` makes such a pointer out of a reference.
+        let _ = p.as_ptr().expose_provenance();
+        NodePtr(p)
     }
 
     fn into_raw(self) -> NonNull<Node<I>> {
@@ -342,7 +345,10 @@ impl<I> Node<I> {
     pub fn retain(&self) -> NodePtr<I> {
         let before = self.refs.fetch_add(1, Relaxed);
         assert!(before < MAX_REFS, "counts of a node leak");
-        NodePtr(NonNull::from(self))
+        // With the provenance of the whole box, which a shared reference does not have: this may be the count that frees it.
+        let p = ptr::with_exposed_provenance_mut(self.address());
+        // SAFETY: a reference's address is not null.
+        NodePtr(unsafe { NonNull::new_unchecked(p) })
     }
 
     #[inline(always)]

@@ -1,5 +1,5 @@
-//! Reclamation for models: what is retired may be freed when all guards that were there have ended, and at once. An entry that is freed stays in memory,
-//! and says so when it is used (`mem::Life`).
+//! Reclamation for models, and for miri: what is retired may be freed when all guards that were there have ended, and at once. In models an entry that is
+//! freed stays in memory, and says so when it is used (`mem::life`).
 
 use std::sync::Arc;
 
