@@ -48,7 +48,7 @@ aarch64:
 everyday *ARGS:
     MANYWAY_EVERYDAY=all cargo test --package manyway-testkit --test everyday {{ARGS}}
 
-# That nothing is lost, whoever dies and whatever they write: states, kills, signals, storms, hostile writers, schedules, mutations
+# That nothing is lost, whoever dies and whatever they write: states, kills, signals, storms, hostile writers, schedules, mutations, and what the dentry cache answers
 proof:
     bash .ci/proof
 
