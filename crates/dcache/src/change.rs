@@ -65,10 +65,15 @@ impl<I: Send + Sync + 'static> Reserved<I> {
             inner.section(&slots, more, moving, |guard, locks| {
                 let mut dirs: SmallVec<[&Node<I>; 2]> = slots.iter().map(|s| s.dir.raw()).collect();
                 dirs.dedup_by_key(|d| d.number);
+                let now = inner.trees_forgotten();
+                let forgotten = slots.iter().any(|s| locks.get(s.dir.raw()).1.is_forgotten(s.hash, &s.name, now));
                 for dir in &dirs {
                     locks.get(dir).0.begin();
                 }
-                f(&inner, guard, locks, &mut Fresh(fresh), &mut trash);
+                f(&inner, guard, locks, &mut Fresh { entries: fresh, forgotten }, &mut trash);
+                if forgotten {
+                    inner.forget(guard, locks, &slots, &mut trash);
+                }
                 for dir in &dirs {
                     locks.get(dir).0.end();
                 }
@@ -98,7 +103,11 @@ impl<I: Send + Sync + 'static> Drop for Reserved<I> {
 }
 
 /// Entries that were made before the locks were taken, one for each name.
-struct Fresh<'a, I>(&'a mut [Option<EntryPtr<I>>]);
+struct Fresh<'a, I> {
+    entries: &'a mut [Option<EntryPtr<I>>],
+    /// A name was invalidated while the change was under way: none is bound.
+    forgotten: bool,
+}
 
 impl<I: Send + Sync + 'static> Fresh<'_, I> {
     /// Binds name number `i`. False: there is no room, and the directory knows it.
@@ -115,12 +124,16 @@ impl<I: Send + Sync + 'static> Fresh<'_, I> {
         if slot.dir.is_removed() {
             return false;
         }
+        if self.forgotten {
+            dir.lose();
+            return false;
+        }
         let own = node.and_then(|n| n.dir()).map(|d| &d.own);
         // A complete directory without the name says as much as a negative entry.
         if node.is_none() && inner.is_complete_within(dir) {
             return true;
         }
-        let Some(entry) = self.0[i].take() else {
+        let Some(entry) = self.entries[i].take() else {
             if node.is_some() {
                 dir.lose();
             }
@@ -140,7 +153,7 @@ impl<I: Send + Sync + 'static> Fresh<'_, I> {
                 if let Some(own) = own {
                     own.clear(entry.borrow());
                 }
-                self.0[i] = Some(entry);
+                self.entries[i] = Some(entry);
                 if node.is_some() {
                     dir.lose();
                 }
@@ -198,9 +211,17 @@ pub struct Change<I: Send + Sync + 'static> {
     op: Op,
     node: Option<Handle<I>>,
     target: Known<I>,
+    ttl: Option<Ttl>,
 }
 
 impl<I: Send + Sync + 'static> Change<I> {
+    /// For how long that which the change leaves may be believed: a new name, and that an old one is no more. If not said, as long as what the name led to
+    /// before; if that is not known, until something takes it away.
+    pub fn ttl(mut self, ttl: Ttl) -> Self {
+        self.ttl = Some(ttl);
+        self
+    }
+
     /// The node whose name is going to change, if the cache knows it: the one that is linked, unlinked, removed or renamed.
     pub fn node(&self) -> Option<&Handle<I>> {
         self.node.as_ref()
@@ -213,16 +234,17 @@ impl<I: Send + Sync + 'static> Change<I> {
 
     /// The store has done it: walkers see the change as a whole from here on.
     pub fn commit(self) {
-        let Change { reserved, op, node, .. } = self;
+        let Change { reserved, op, node, ttl, .. } = self;
+        let left: Left = ttl.map(|ttl| reserved.inner.expiry(ttl));
         match op {
             Op::Nothing => reserved.settle(),
             Op::Link => {
                 let node = node.expect("a link has its node");
-                bind(reserved, &node, None);
+                bind(reserved, &node, left, false);
             }
-            Op::Unlink => unbind(reserved, node),
-            Op::Rename(Rename::Exchange) => exchange(reserved),
-            Op::Rename(_) => rename(reserved),
+            Op::Unlink => unbind(reserved, node, left),
+            Op::Rename(Rename::Exchange) => exchange(reserved, left),
+            Op::Rename(_) => rename(reserved, left),
         }
     }
 
@@ -243,7 +265,7 @@ impl<I: Send + Sync + 'static> Reserved<I> {
 pub struct Creation<I: Send + Sync + 'static>(Reserved<I>);
 
 impl<I: Send + Sync + 'static> Creation<I> {
-    /// The store has made it: the name leads to `binding`. A new directory is known to be empty if `empty` says so.
+    /// The store has made it: the name leads to `binding`. A new directory is known to be empty, for as long, if `empty` says so.
     ///
     /// # Panics
     /// If the binding is a handle of another cache.
@@ -252,10 +274,8 @@ impl<I: Send + Sync + 'static> Creation<I> {
         let expiry = inner.expiry(ttl);
         let (node, room) = inner.node_of(binding, expiry.is_some());
         let node = Handle::new(&inner, node);
-        if let (true, 1, Some(dir)) = (empty, node.raw().refs.load(Acquire), node.raw().dir()) {
-            dir.set_empty();
-        }
-        bind(self.0, &node, Some(expiry.filter(|_| room)));
+        let empty = empty && node.raw().refs.load(Acquire) == 1;
+        bind(self.0, &node, Some(expiry.filter(|_| room)), empty);
         node
     }
 
@@ -265,9 +285,18 @@ impl<I: Send + Sync + 'static> Creation<I> {
     }
 }
 
-/// The name leads to `node` from now on. `expiry`: as long as what it replaces, if not said; None within: not to be kept.
-fn bind<I: Send + Sync + 'static>(reserved: Reserved<I>, node: &Handle<I>, expiry: Option<Option<Expiry>>) {
-    let mut fresh = [if expiry == Some(None) { None } else { reserved.entry(&reserved.first) }];
+/// For how long what a change leaves holds: as long as what was there, if not said; None within: it is not to be kept.
+type Left = Option<Option<Expiry>>;
+
+const FOREVER: Expiry = (0, u32::MAX);
+
+fn holds(left: Left, before: Option<Expiry>) -> Expiry {
+    left.flatten().or(before).unwrap_or(FOREVER)
+}
+
+/// The name leads to `node` from now on; a directory that nobody else knows and that is empty, as long.
+fn bind<I: Send + Sync + 'static>(reserved: Reserved<I>, node: &Handle<I>, left: Left, empty: bool) {
+    let mut fresh = [if left == Some(None) { None } else { reserved.entry(&reserved.first) }];
     let slot = reserved.first.again();
     let node = node.raw();
     let moving = (node.dir().is_some() && (node.id().is_some() || node.refs.load(Acquire) > 1)).then_some(node);
@@ -276,7 +305,10 @@ fn bind<I: Send + Sync + 'static>(reserved: Reserved<I>, node: &Handle<I>, expir
             // What the store says cannot be.
             return inner.forget(guard, locks, &[&slot], trash);
         }
-        let until = expiry.flatten().or_else(|| inner.old(guard, &slot).map(|o| o.expiry)).unwrap_or((0, u32::MAX));
+        let until = holds(left, inner.old(guard, &slot).map(|o| o.expiry));
+        if let (true, false, Some(dir)) = (empty, fresh.forgotten, node.dir()) {
+            dir.set_empty(until.1, inner.all_forgotten());
+        }
         // A directory that was known under another name has moved beside the cache.
         if let Some(own) = moving.and_then(|m| m.dir()).and_then(|d| d.own.get(guard)) {
             let (dir, names) = locks.get(own.get().parent());
@@ -291,30 +323,31 @@ fn bind<I: Send + Sync + 'static>(reserved: Reserved<I>, node: &Handle<I>, expir
 }
 
 /// The name leads nowhere from now on. `node`: what it led to at the begin, if that was known.
-fn unbind<I: Send + Sync + 'static>(reserved: Reserved<I>, node: Option<Handle<I>>) {
-    let mut fresh = [if reserved.inner.room_for_negative() { reserved.entry(&reserved.first) } else { None }];
+fn unbind<I: Send + Sync + 'static>(reserved: Reserved<I>, node: Option<Handle<I>>, left: Left) {
+    let mut fresh = [if left != Some(None) && reserved.inner.room_for_negative() { reserved.entry(&reserved.first) } else { None }];
     let slot = reserved.first.again();
     let victim: SmallVec<[&Node<I>; 1]> = node.iter().map(|n| n.raw()).filter(|n| n.dir().is_some()).collect();
     reserved.commit(&victim, None, &mut fresh, |inner, guard, locks, fresh, trash| {
         let old = inner.old(guard, &slot);
-        let until = old.as_ref().map_or((0, u32::MAX), |o| o.expiry);
+        let until = holds(left, old.as_ref().map(|o| o.expiry));
         Inner::end_directory(old.and_then(|o| o.node).or(victim.first().copied()));
         inner.end_name(guard, locks, &slot, false, trash);
         fresh.bind(inner, locks, 0, &slot, None, until);
     });
     if let Some(node) = node.as_ref().filter(|n| n.is_removed()) {
         // What is left there: names that do not exist.
-        node.forget_below();
+        node.forget_in();
     }
 }
 
-fn rename<I: Send + Sync + 'static>(reserved: Reserved<I>) {
+fn rename<I: Send + Sync + 'static>(reserved: Reserved<I>, left: Left) {
     let Some(to) = reserved.second.as_ref().map(Slot::again) else { return reserved.settle() };
     let from = reserved.first.again();
     let inner = reserved.inner.clone();
     let mut victim = None;
-    let negative = if inner.room_for_negative() { reserved.entry(&from) } else { None };
-    let mut fresh = [negative, reserved.entry(&to)];
+    let kept = left != Some(None);
+    let negative = if kept && inner.room_for_negative() { reserved.entry(&from) } else { None };
+    let mut fresh = [negative, if kept { reserved.entry(&to) } else { None }];
     reserved.commit(&[], None, &mut fresh, |inner, guard, locks, fresh, trash| {
         let (source, target) = (inner.old(guard, &from), inner.old(guard, &to));
         let target_known = target.is_some() || inner.is_complete_within(locks.get(to.dir.raw()).0);
@@ -329,29 +362,30 @@ fn rename<I: Send + Sync + 'static>(reserved: Reserved<I>) {
         let (Some(node), Some(source)) = (moved.filter(|n| !inner.is_below(guard, to.dir.raw(), n)), source) else {
             return inner.forget(guard, locks, &[&from, &to], trash);
         };
+        let until = holds(left, Some(source.expiry));
         inner.end_name(guard, locks, &from, true, trash);
         inner.end_name(guard, locks, &to, false, trash);
-        if !fresh.bind(inner, locks, 1, &to, Some(node), source.expiry) {
+        if !fresh.bind(inner, locks, 1, &to, Some(node), until) {
             inner.lost(node, trash);
         }
         if target_known || node.dir().is_some() {
-            fresh.bind(inner, locks, 0, &from, None, source.expiry);
+            fresh.bind(inner, locks, 0, &from, None, until);
         } else {
             // The target might have been another name of the same file: then nothing has happened, and the old name is still there.
             locks.get(from.dir.raw()).0.lose();
         }
     });
     if let Some(victim) = victim {
-        inner.forget_below(&victim);
+        inner.forget_in(&victim);
         inner.release_node(victim);
         inner.settle();
     }
 }
 
-fn exchange<I: Send + Sync + 'static>(reserved: Reserved<I>) {
+fn exchange<I: Send + Sync + 'static>(reserved: Reserved<I>, left: Left) {
     let Some(b) = reserved.second.as_ref().map(Slot::again) else { return reserved.settle() };
     let a = reserved.first.again();
-    let mut fresh = [reserved.entry(&a), reserved.entry(&b)];
+    let mut fresh = if left == Some(None) { [None, None] } else { [reserved.entry(&a), reserved.entry(&b)] };
     reserved.commit(&[], None, &mut fresh, |inner, guard, locks, fresh, trash| {
         let known = |slot: &Slot<I>| inner.old(guard, slot).and_then(|o| Some((o.node?, o.expiry)));
         let (x, y) = (known(&a), known(&b));
@@ -365,7 +399,7 @@ fn exchange<I: Send + Sync + 'static>(reserved: Reserved<I>) {
         for (i, slot, to) in [(0, &a, y), (1, &b, x)] {
             match to {
                 Some((node, expiry)) => {
-                    if !fresh.bind(inner, locks, i, slot, Some(node), expiry) {
+                    if !fresh.bind(inner, locks, i, slot, Some(node), holds(left, Some(expiry))) {
                         inner.lost(node, trash);
                     }
                 }
@@ -433,7 +467,7 @@ pub(crate) fn link<I: Send + Sync + 'static>(
     let (reserved, known) = inner.begin(Slot::new(inner, directory, name)?, None)?;
     match &known[0] {
         Known::Node(..) => Err(Error::Exists),
-        _ => Ok(Change { reserved: reserved.begun(), op: Op::Link, node: Some(node.clone()), target: Known::Unknown }),
+        _ => Ok(Change { reserved: reserved.begun(), op: Op::Link, node: Some(node.clone()), target: Known::Unknown, ttl: None }),
     }
 }
 
@@ -455,7 +489,7 @@ pub(crate) fn unlink<I: Send + Sync + 'static>(
         },
         Known::Unknown => None,
     };
-    Ok(Change { reserved: reserved.begun(), op: Op::Unlink, node, target: Known::Unknown })
+    Ok(Change { reserved: reserved.begun(), op: Op::Unlink, node, target: Known::Unknown, ttl: None })
 }
 
 pub(crate) fn begin_rename<I: Send + Sync + 'static>(
@@ -481,6 +515,10 @@ pub(crate) fn begin_rename<I: Send + Sync + 'static>(
     {
         let _passages = inner.rename.lock();
         let guard = inner.reclaim.enter();
+        let (tree, other) = (inner.tree_of(&guard, from.0.raw()), inner.tree_of(&guard, to.0.raw()));
+        if tree.is_some() && other.is_some() && tree != other {
+            return Err(Error::CrossDevice);
+        }
         if x.is_some_and(|x| is_dir(x) && inner.is_below(&guard, to.0.raw(), x.raw())) {
             return Err(Error::Invalid);
         }
@@ -501,5 +539,5 @@ pub(crate) fn begin_rename<I: Send + Sync + 'static>(
         Known::Node(node, _) => Some(node),
         _ => None,
     };
-    Ok(Change { reserved: reserved.begun(), op, node, target })
+    Ok(Change { reserved: reserved.begun(), op, node, target, ttl: None })
 }

@@ -36,6 +36,9 @@ pub(crate) const MOUNT: u32 = 1 << 8;
 /// `expiry` means something.
 pub(crate) const TIMED: u32 = 1 << 9;
 
+/// That it is pinned was told (`pressure`).
+pub(crate) const TOLD: u32 = 1 << 10;
+
 /// Bindings that walks go on from: their ends are ordered by the rename lock.
 pub(crate) const PASSAGE: u32 = DIRECTORY | LINK;
 
@@ -121,6 +124,11 @@ impl<I> Entry<I> {
     #[cold]
     fn mark_referenced(&self) {
         self.state.fetch_or(REFERENCED, Relaxed);
+    }
+
+    /// That it is pinned is told, or may be told again. False: it was so before.
+    pub fn tell(&self, told: bool) -> bool {
+        self.change(Relaxed, |s| (told != (s & TOLD != 0)).then_some(s ^ TOLD)).is_ok()
     }
 
     /// The clock's hand comes by: whether it was met.

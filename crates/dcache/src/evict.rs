@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 
 use manyway_sync::atomic::{AtomicUsize, Ordering::*};
 
-use crate::entry::{self, MOUNT, NEGATIVE, PASSAGE, REVALIDATING};
+use crate::entry::{self, MOUNT, NEGATIVE, PASSAGE, REVALIDATING, TOLD};
 use crate::inner::{Inner, Locks, Trash};
 use crate::lock::Mutex;
 use crate::mem::EntryRef;
@@ -112,7 +112,13 @@ impl<I: Send + Sync + 'static> Inner<I> {
         let is_held = |node: &Node<I>| node.pins.load(Relaxed) > 0 || node.dir().is_some() && node.refs.load(Acquire) > 1;
         if let Some(node) = e.node() {
             if node.pins.load(Relaxed) > 0 {
-                return self.met_pinned(e);
+                if e.tell(true) {
+                    self.met_pinned(e);
+                }
+                return;
+            }
+            if state & TOLD != 0 {
+                e.tell(false);
             }
             if is_held(node) {
                 return;

@@ -58,12 +58,12 @@ impl<I: Send + Sync + 'static> Handle<I> {
         self.node.as_deref().expect("a handle has its node")
     }
 
-    pub(crate) fn is_of(&self, inner: &Arc<Inner<I>>) -> bool {
-        Arc::ptr_eq(&self.inner, inner)
+    pub(crate) fn is_of(&self, inner: &Inner<I>) -> bool {
+        std::ptr::eq(&*self.inner, inner)
     }
 
-    pub(crate) fn forget_below(&self) {
-        self.inner.forget_below(self.raw());
+    pub(crate) fn forget_in(&self) {
+        self.inner.forget_in(self.raw());
     }
 
     /// The author's inode.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use manyway_sync::atomic::{AtomicU64, AtomicUsize, Ordering::*, fence};
+use manyway_sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering::*, fence};
 use smallvec::SmallVec;
 
 use crate::binding::{Binding, To};
@@ -38,6 +38,9 @@ pub(crate) struct Inner<I: Send + Sync + 'static> {
     grave: Mutex<Vec<Box<Node<I>>>>,
     buried: AtomicUsize,
     numbers: AtomicU64,
+    /// How often everything was forgotten, and how often that or a tree was.
+    all_forgotten: AtomicU32,
+    trees_forgotten: AtomicU32,
 }
 
 enum Time {
@@ -183,6 +186,8 @@ impl<I: Send + Sync + 'static> Inner<I> {
             grave: Mutex::new(Vec::new()),
             buried: AtomicUsize::new(0),
             numbers: AtomicU64::new(2),
+            all_forgotten: AtomicU32::new(0),
+            trees_forgotten: AtomicU32::new(0),
         })
     }
 
@@ -231,12 +236,31 @@ impl<I: Send + Sync + 'static> Inner<I> {
 
     /// Whether the directory's word says that all its names are here, and that still holds.
     pub fn is_complete(&self, dir: &Dir<I>, word: crate::node::Word) -> bool {
-        word.is_complete() && self.is_within(dir.complete_until())
+        word.is_complete() && dir.complete_in() == self.all_forgotten() && self.is_within(dir.complete_until())
     }
 
     /// The same, for who is making a change in the directory.
     pub fn is_complete_within(&self, dir: &Dir<I>) -> bool {
-        dir.word().is_complete_within() && self.is_within(dir.complete_until())
+        dir.word().is_complete_within() && dir.complete_in() == self.all_forgotten() && self.is_within(dir.complete_until())
+    }
+
+    /// How often everything was forgotten: a directory that became complete before is not.
+    pub fn all_forgotten(&self) -> u32 {
+        self.all_forgotten.load(Acquire)
+    }
+
+    /// How often a tree, or everything, was: what the store was asked before is not to be believed where that might lie.
+    pub fn trees_forgotten(&self) -> u32 {
+        self.trees_forgotten.load(Acquire)
+    }
+
+    /// A tree, or everything, is going to be forgotten.
+    pub fn forget_trees(&self, all: bool) {
+        if all {
+            self.all_forgotten.fetch_add(1, AcqRel);
+        }
+        self.trees_forgotten.fetch_add(1, AcqRel);
+        fence(SeqCst);
     }
 
     fn is_within(&self, until: u32) -> bool {
@@ -259,6 +283,7 @@ impl<I: Send + Sync + 'static> Inner<I> {
         let (kind, inode, id, target) = match binding.0 {
             To::Node(handle) => {
                 assert!(handle.is_of(self), "a node of another cache");
+                self.adopt(handle.raw());
                 return (handle.raw().retain(), keep);
             }
             To::New { kind, inode, id, target } => (kind, inode, id, target),
@@ -272,6 +297,9 @@ impl<I: Send + Sync + 'static> Inner<I> {
             if charged {
                 node.set_charged();
             }
+            if let Some(dir) = node.dir() {
+                dir.covered_in.store(self.trees_forgotten(), Relaxed);
+            }
             self.books.nodes.fetch_add(1, Relaxed);
             NodePtr::new(node)
         };
@@ -283,7 +311,19 @@ impl<I: Send + Sync + 'static> Inner<I> {
         if inode.is_some() && charged {
             self.books.give(0, bytes);
         }
+        self.adopt(&node);
         (node, charged)
+    }
+
+    /// A node that is there already is about to get a name. Below a directory may be what should have been forgotten with a tree, while the cache did
+    /// not know that it lies there.
+    fn adopt(&self, node: &Node<I>) {
+        let Some(dir) = node.dir() else { return };
+        let now = self.trees_forgotten();
+        if dir.covered_in.load(Acquire) != now {
+            self.forget_below(node);
+            dir.covered_in.store(now, Release);
+        }
     }
 
     /// A node that no name leads to.

@@ -16,7 +16,12 @@ impl<I: Send + Sync + 'static> Inner<I> {
     pub(crate) fn invalidate(self: &Arc<Self>, directory: &Handle<I>, name: &[u8]) {
         let Ok(slot) = Slot::new(self, directory, name) else { return };
         let mut trash = Trash::new();
-        self.section(&[&slot], &[], None, |guard, locks| self.forget(guard, locks, &[&slot], &mut trash));
+        self.section(&[&slot], &[], None, |guard, locks| {
+            // What a change is about to say of the name is not to be believed.
+            let changing = &mut locks.get(slot.dir.raw()).1.changing;
+            changing.iter_mut().filter(|c| c.hash == slot.hash && c.name == slot.name).for_each(|c| c.forgotten = true);
+            self.forget(guard, locks, &[&slot], &mut trash);
+        });
         self.dispose(trash);
     }
 
@@ -31,6 +36,7 @@ impl<I: Send + Sync + 'static> Inner<I> {
                 let _passages = self.rename.lock();
                 let mut names = dir.lock();
                 dir.doubt();
+                names.changing.iter_mut().for_each(|c| c.forgotten = true);
                 at = at.min(names.list.len());
                 while at > 0 && trash.len() < BATCH {
                     at -= 1;
@@ -53,6 +59,12 @@ impl<I: Send + Sync + 'static> Inner<I> {
     }
 
     pub(crate) fn invalidate_subtree(&self, top: &Node<I>) {
+        self.forget_trees(false);
+        self.forget_below(top);
+    }
+
+    /// Forgets all that is below a directory, as far as directories have their names in the cache.
+    pub(crate) fn forget_below(&self, top: &Node<I>) {
         let mut stack = vec![top.retain()];
         while let Some(node) = stack.pop() {
             self.forget_names(&node, |below| stack.push(below));
@@ -62,6 +74,8 @@ impl<I: Send + Sync + 'static> Inner<I> {
     }
 
     pub(crate) fn invalidate_all(&self) {
+        // First, so that what is begun from now on is not taken for what was before. Directories that have nothing in the table are complete no more.
+        self.forget_trees(true);
         // Not by the lists of children from the root: what handles alone lead to is reached too.
         for i in 0..self.table.len() {
             let mut parents = Vec::new();
@@ -73,14 +87,11 @@ impl<I: Send + Sync + 'static> Inner<I> {
                 self.release_node(parent);
             }
         }
-        if let Some(dir) = self.root().dir() {
-            let _names = dir.lock();
-            dir.doubt();
-        }
         self.settle();
     }
 
-    pub(crate) fn forget_below(&self, node: &Node<I>) {
+    /// Forgets the names in one directory.
+    pub(crate) fn forget_in(&self, node: &Node<I>) {
         self.forget_names(node, |below| self.release_node(below));
         self.settle();
     }

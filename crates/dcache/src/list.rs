@@ -18,6 +18,7 @@ pub struct Listing<I: Send + Sync + 'static> {
     inner: Arc<Inner<I>>,
     directory: Handle<I>,
     since: Word,
+    trees: u32,
     /// All names were kept.
     whole: bool,
 }
@@ -26,6 +27,10 @@ impl<I: Send + Sync + 'static> Listing<I> {
     pub(crate) fn begin(inner: &Arc<Inner<I>>, directory: &Handle<I>) -> Result<Self, Error> {
         let dir = directory.raw().dir().ok_or(Error::NotDirectory)?;
         // In the lock no change is half made.
+        if !directory.is_of(inner) {
+            return Err(Error::Invalid);
+        }
+        let trees = inner.trees_forgotten();
         let since = {
             let _names = dir.lock();
             if directory.is_removed() {
@@ -36,7 +41,7 @@ impl<I: Send + Sync + 'static> Listing<I> {
             }
             dir.word()
         };
-        Ok(Listing { inner: inner.clone(), directory: directory.clone(), since, whole: true })
+        Ok(Listing { inner: inner.clone(), directory: directory.clone(), since, trees, whole: true })
     }
 
     /// The directory.
@@ -81,7 +86,11 @@ impl<I: Send + Sync + 'static> Listing<I> {
         let mut trash = Trash::new();
         let outcome = inner.section(&[slot], &[], moving, |guard, locks| {
             let (dir, names) = locks.get(slot.dir.raw());
-            if slot.dir.is_removed() || !dir.word().same_version(self.since) || names.is_changing(slot.hash, &slot.name) {
+            if slot.dir.is_removed()
+                || !dir.word().same_version(self.since)
+                || self.trees != inner.trees_forgotten()
+                || names.is_changing(slot.hash, &slot.name)
+            {
                 return (None, false);
             }
             let old = slot.find(inner, guard);
@@ -143,6 +152,9 @@ impl<I: Send + Sync + 'static> Listing<I> {
         let raw: &Node<I> = self.directory.raw();
         let (Some(dir), Some((_, until)), true) = (raw.dir(), self.inner.expiry(ttl), self.whole) else { return false };
         let _names = dir.lock();
-        !raw.is_removed() && dir.set_complete(self.since, until)
+        let all = self.inner.all_forgotten();
+        // Nothing was forgotten where this may lie.
+        let whole = !raw.is_removed() && self.inner.trees_forgotten() == self.trees;
+        whole && dir.set_complete(self.since, until, all)
     }
 }

@@ -165,6 +165,9 @@ pub(crate) struct Dir<I> {
     complete_until: AtomicU32,
     /// How many entries are in the list, to be read without the lock.
     pub cached: AtomicU32,
+    /// The cache's count of forgotten trees when it became complete, and when what is below it was last known to be all right.
+    complete_in: AtomicU32,
+    pub covered_in: AtomicU32,
     /// The entry that leads here, while it is LIVE: set and cleared under the rename lock, or before anybody else knows the directory.
     pub own: Own<I>,
 }
@@ -180,11 +183,20 @@ pub(crate) struct Changing {
     pub name: Box<[u8]>,
     /// Somebody waits for the end of it.
     pub waited: bool,
+    /// The name was invalidated meanwhile: what the store has done may have been undone beside it.
+    pub forgotten: bool,
+    /// The cache's count of forgotten trees at the begin.
+    pub begun_in: u32,
 }
 
 impl<I> Names<I> {
     pub fn is_changing(&self, hash: u32, name: &[u8]) -> bool {
         self.changing.iter().any(|c| c.hash == hash && *c.name == *name)
+    }
+
+    /// Whether what a change of the name is going to say is not to be believed any more. `now`: the cache's count of forgotten trees.
+    pub fn is_forgotten(&self, hash: u32, name: &[u8], now: u32) -> bool {
+        self.changing.iter().any(|c| c.hash == hash && *c.name == *name && (c.forgotten || c.begun_in != now))
     }
 }
 
@@ -228,6 +240,8 @@ impl<I: 'static> Dir<I> {
             word: AtomicU64::new(0),
             complete_until: AtomicU32::new(0),
             cached: AtomicU32::new(0),
+            complete_in: AtomicU32::new(0),
+            covered_in: AtomicU32::new(0),
             own: Own::none(),
         }
     }
@@ -283,19 +297,26 @@ impl<I: 'static> Dir<I> {
     }
 
     /// Complete, if nothing has come since `since`. For the lock's holder.
-    pub fn set_complete(&self, since: Word, until: u32) -> bool {
+    pub fn set_complete(&self, since: Word, until: u32, now: u32) -> bool {
         if since.is_odd() || !self.word().same_version(since) {
             return false;
         }
         self.complete_until.store(until, Relaxed);
+        self.complete_in.store(now, Relaxed);
         // VERSION: all names are in their chains.
         self.update(|w| w | COMPLETE);
         true
     }
 
     /// A directory that nobody knows yet, and that has nothing in it.
-    pub fn set_empty(&self) {
-        self.complete_until.store(u32::MAX, Relaxed);
+    pub fn set_empty(&self, until: u32, now: u32) {
+        self.complete_until.store(until, Relaxed);
+        self.complete_in.store(now, Relaxed);
         self.word.store(COMPLETE, Release);
+    }
+
+    /// The cache's count of forgotten trees when it became complete.
+    pub fn complete_in(&self) -> u32 {
+        self.complete_in.load(Relaxed)
     }
 }

@@ -249,7 +249,7 @@ enum Rest<I: Send + Sync + 'static> {
     Miss(Handle<I>, Box<[u8]>),
     Wait(Option<Seat>),
     Stale(Option<EntryPtr<I>>),
-    Target(Handle<I>),
+    Target(Handle<I>, Option<Private<I>>),
     Orphan(Handle<I>),
     Failed(Error),
 }
@@ -287,7 +287,13 @@ fn picked<'g, I: Send + Sync + 'static>(route: &Route<'_, I>, guard: &'g Guard) 
         End::Miss(dir, name) => Rest::Miss(handle(dir), name.bytes.into()),
         End::Wait(e) => Rest::Wait(inner.rooms.sit(e.address(), || e.wait_for())),
         End::Stale(e) => Rest::Stale(e.revalidate().then(|| e.retain())),
-        End::Target(link) => Rest::Target(handle(link)),
+        End::Target(link, at) => {
+            let at = at.map(|(e, word)| {
+                let dir = handle(e.get().parent());
+                Private { dir, name: e.name().into(), word, node: Some(handle(link)) }
+            });
+            Rest::Target(handle(link), at)
+        }
         End::Orphan(dir) => Rest::Orphan(handle(dir)),
         End::Failed(error) => Rest::Failed(error),
     })
@@ -325,6 +331,10 @@ fn walk_rarely<'c, I: Send + Sync + 'static>(
     options: &Walk<'_, I>,
     single: bool,
 ) -> Outcome<'c, I> {
+    // Another cache's nodes are in no chain here, so that no walk has got further than its begin.
+    if !start.is_of(inner) || options.root.is_some_and(|root| !root.is_of(inner)) {
+        return Outcome::Failed(Error::Invalid);
+    }
     match once(inner, start, path, options, &[]) {
         Ok(outcome) => outcome,
         Err(rest) => outlived(inner, start, path, options, rest, single),
@@ -380,6 +390,9 @@ fn outlived<'c, I: Send + Sync + 'static>(
 
 /// Goes on with a walk that has outlived its guard.
 pub(crate) fn resume<'c, I: Send + Sync + 'static>(inner: &'c Arc<Inner<I>>, trip: Trip<I>, options: &Walk<'_, I>) -> Outcome<'c, I> {
+    if !trip.start.is_of(inner) || options.root.is_some_and(|root| !root.is_of(inner)) {
+        return Outcome::Failed(Error::Invalid);
+    }
     let options = Walk { no_follow: options.no_follow || trip.single, ..*options };
     let mut trip = Some(trip);
     loop {
@@ -432,7 +445,12 @@ fn go_on<'c, I: Send + Sync + 'static>(
         Rest::Stale(Some(entry)) => Outcome::Stale(Ticket::stale(inner, entry, trip())),
         // It has changed meanwhile.
         Rest::Wait(None) | Rest::Stale(None) => return Err(()),
-        Rest::Target(link) => Outcome::Target(LinkTarget { inner: inner.clone(), link, trip: trip() }),
+        Rest::Target(link, at) => {
+            let mut trip = trip();
+            // The room for the target may be made by evicting the link's name: the walk goes on through it all the same.
+            trip.private.extend(at);
+            Outcome::Target(LinkTarget { inner: inner.clone(), link, trip })
+        }
         Rest::Orphan(dir) => Outcome::Orphan(dir),
         Rest::Failed(error) => Outcome::Failed(error),
     })

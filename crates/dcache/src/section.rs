@@ -19,6 +19,9 @@ pub(crate) struct Slot<I: Send + Sync + 'static> {
 
 impl<I: Send + Sync + 'static> Slot<I> {
     pub fn new(inner: &Inner<I>, dir: &Handle<I>, name: &[u8]) -> Result<Self, Error> {
+        if !dir.is_of(inner) {
+            return Err(Error::Invalid);
+        }
         if dir.raw().dir().is_none() {
             return Err(Error::NotDirectory);
         }
@@ -146,7 +149,8 @@ impl<I: Send + Sync + 'static> Inner<I> {
                 }
                 continue;
             }
-            names.changing.push(Changing { hash: slot.hash, name: slot.name.clone(), waited: false });
+            let begun_in = self.trees_forgotten();
+            names.changing.push(Changing { hash: slot.hash, name: slot.name.clone(), waited: false, forgotten: false, begun_in });
             let guard = self.reclaim.enter();
             return Ok(match slot.find(self, &guard) {
                 // Whoever has asked may have been told what the store is going to do now.

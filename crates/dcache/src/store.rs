@@ -79,6 +79,12 @@ pub trait Store: Send + Sync + 'static {
         Ok(None)
     }
 
+    /// For how long what a change leaves may be believed: a name that was moved or linked, and that an old one is no more. By default until something takes it
+    /// away; not where others change the store, too.
+    fn ttl(&self) -> Ttl {
+        Ttl::Forever
+    }
+
     /// A symbolic link's target.
     fn readlink(&self, _link: &Self::Inode) -> Result<Vec<u8>, Error> {
         Err(Error::Unsupported)

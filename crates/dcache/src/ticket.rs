@@ -192,6 +192,7 @@ impl<I: Send + Sync + 'static> Ticket<I> {
         let handle = node.map(|n| Handle::new(&self.inner, n));
         let fate = self.settle(handle.as_ref().map(|h| h.raw()), expiry.filter(|_| room));
         match fate {
+            Fate::Kept => self.inner.clock_hand.something_happened(),
             Fate::Overtaken => count(&self.inner.books.overtaken),
             Fate::Private(_) if expiry.is_some() => count(&self.inner.books.refused),
             _ => {}
@@ -339,6 +340,15 @@ impl<I: Send + Sync + 'static> Ticket<I> {
 }
 
 impl<I: Send + Sync + 'static> Inner<I> {
+    /// The root of the mounted tree in which a directory lies; None: the cache does not know. In the rename lock.
+    pub(crate) fn tree_of(&self, guard: &Guard, dir: &Node<I>) -> Option<u64> {
+        let mut cur = dir;
+        while !cur.is_root() {
+            cur = cur.dir()?.own.get(guard)?.get().parent();
+        }
+        Some(cur.number)
+    }
+
     /// Whether a directory is `above` or lies below it. In the rename lock.
     pub(crate) fn is_below(&self, guard: &Guard, dir: &Node<I>, above: &Node<I>) -> bool {
         let mut cur = dir;

@@ -192,7 +192,7 @@ impl<S: Store> Tree<S> {
 
     fn done(&self, change: crate::Change<S::Inode>, done: Result<(), Error>) -> Result<(), Error> {
         match &done {
-            Ok(()) => change.commit(),
+            Ok(()) => change.ttl(self.store.ttl()).commit(),
             Err(e) if refused(e) => change.unchanged(),
             Err(_) => drop(change),
         }

@@ -52,7 +52,8 @@ pub(crate) enum End<'w, 'g, I> {
     Wait(EntryRef<'g, I>),
     /// At a name whose time is over.
     Stale(EntryRef<'g, I>),
-    Target(&'w Node<I>),
+    /// At a link whose target is not known; and the entry that leads to it, with its directory's word.
+    Target(&'w Node<I>, Option<(EntryRef<'g, I>, Word)>),
     Orphan(&'w Node<I>),
     Failed(Error),
 }
@@ -250,7 +251,10 @@ impl<'w, 'g: 'w, I: Send + Sync + 'static> Walker<'w, 'g, I> {
             if self.links > MAX_LINKS {
                 return Break(End::Failed(Error::Loop));
             }
-            let Some(target) = node.target() else { return Break(End::Target(node)) };
+            let Some(target) = node.target() else {
+                // The word before the last looks: whatever changes the name after it is seen by the word.
+                return Break(End::Target(node, e.and_then(|e| Some((e, e.get().parent().dir()?.word())))));
+            };
             let next = path::skip_slashes(tail);
             if !next.is_empty() {
                 self.below.push(next);
