@@ -42,7 +42,7 @@ fn main() -> ExitCode {
     // What fails without any change finds nothing.
     let mut sound = vec![];
     for m in &chosen {
-        let by = (m.by, &m.program, &m.test);
+        let by = (m.by, m.tests_of(), &m.program, &m.test);
         if sound.contains(&by) {
             continue;
         }
@@ -124,12 +124,12 @@ fn test(m: &Mutation, copy: &Path, target: &Path, schedules: &str) -> Verdict {
             Instrument::Shuttle => ("--cfg shuttle", "shuttle"),
             Instrument::Test => ("", "mutations/build"),
         };
-        c.env("CARGO_TARGET_DIR", target.join(dir));
+        c.env("CARGO_TARGET_DIR", target.join(dir)).args(["-p", &format!("manyway-{}", m.tests_of())]);
         if m.by == Instrument::Test {
-            c.args(["-p", "manyway-testkit"]).env("CARGO_PROFILE_DEV_DEBUG", "0");
+            c.env("CARGO_PROFILE_DEV_DEBUG", "0").env("MANYWAY_DCACHE_HISTORIES", "200");
         } else {
             // Built for a quick build more than for a quick run.
-            c.env("RUSTFLAGS", flags).args(["--release", "-p", "manyway-sem"]);
+            c.env("RUSTFLAGS", flags).arg("--release");
             c.env("CARGO_PROFILE_RELEASE_LTO", "off")
                 .env("CARGO_PROFILE_RELEASE_CODEGEN_UNITS", "16")
                 .env("CARGO_PROFILE_RELEASE_DEBUG", "0");

@@ -19,11 +19,11 @@ pub struct Hunk {
 /// Which build and test program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Instrument {
-    /// The model checker: `crates/sem/tests/loom_*.rs`.
+    /// The model checker: `tests/loom_*.rs` of the crate that is changed.
     Loom,
     /// Schedules of the whole engine: `crates/sem/tests/shuttle`.
     Shuttle,
-    /// An ordinary test of the test kit.
+    /// An ordinary test: of the test kit, or of the dentry cache if that is changed.
     Test,
 }
 
@@ -60,6 +60,15 @@ pub struct Mutation {
 }
 
 impl Mutation {
+    /// The directory in `crates` whose tests are to find it.
+    pub fn tests_of(&self) -> &'static str {
+        match (self.file.starts_with("crates/dcache"), self.by) {
+            (true, _) => "dcache",
+            (false, Instrument::Test) => "testkit",
+            (false, _) => "sem",
+        }
+    }
+
     /// The file's text with the changes made; or what is wrong with them.
     pub fn apply(&self, source: &str) -> Result<String, String> {
         let mut text = source.to_owned();
@@ -130,6 +139,7 @@ pub fn table() -> String {
         let by = match m.by {
             Instrument::Loom => format!("`{}`", m.test),
             Instrument::Shuttle => format!("shuttle, {}", m.test),
+            Instrument::Test if m.tests_of() == "dcache" => format!("dcache, `{}`", m.test),
             Instrument::Test => format!("`{}.rs`", m.program),
         };
         match rows.iter_mut().find(|r| (&r.0, &r.1) == (&m.of, &by)) {

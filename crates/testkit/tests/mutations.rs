@@ -30,10 +30,13 @@ fn each_can_be_made_once() {
 #[test]
 fn each_names_a_test_that_is_there() {
     let has = |m: &Mutation| match m.by {
-        Instrument::Loom => text(&workspace().join(format!("crates/sem/tests/{}.rs", m.program))).contains(&format!("fn {}()", m.test)),
+        Instrument::Loom => {
+            let program = format!("crates/{}/tests/{}.rs", m.tests_of(), m.program);
+            text(&workspace().join(program)).contains(&format!("fn {}()", m.test))
+        }
         Instrument::Shuttle => text(&workspace().join("crates/sem/tests/shuttle/run.rs")).contains(&format!("name: \"{}\"", m.test)),
         Instrument::Test => {
-            let tests = workspace().join("crates/testkit/tests");
+            let tests = workspace().join(format!("crates/{}/tests", m.tests_of()));
             let program = text(&tests.join(format!("{}.rs", m.program))) + &text(&tests.join(&m.program));
             let whole = program + &text(&workspace().join("crates/testkit/src"));
             whole.contains(m.test.rsplit("::").next().unwrap_or(&m.test))
