@@ -53,6 +53,10 @@ pub struct Thread {
     pub(crate) sleeping: AtomicU32,
     /// How the sleep that a handler ended ends: errno, 0 done.
     pub(crate) outcome: AtomicU32,
+    /// Sleeps since it last watched for the end of one before it slept: see [`Engine::watch`].
+    pub(crate) unwatched: AtomicU32,
+    /// After so many it watches again; 0: it never has.
+    pub(crate) watch_after: AtomicU32,
     /// 1: the slot's page for several operations is allocated.
     pub(crate) ops_ready: AtomicU32,
     /// When a holder was asked for certain whether it lives.
@@ -82,6 +86,8 @@ impl Thread {
             deferred: AtomicU32::new(0),
             sleeping: AtomicU32::new(0),
             outcome: AtomicU32::new(0),
+            unwatched: AtomicU32::new(0),
+            watch_after: AtomicU32::new(0),
             ops_ready: AtomicU32::new(0),
             doubted: AtomicU64::new(0),
             until: AtomicU64::new(0),

@@ -2,7 +2,7 @@
 
 use manyway_shm::Fairness;
 use manyway_shm::layout::*;
-use manyway_sync::atomic::{AtomicU32, Ordering::*, compiler_fence};
+use manyway_sync::atomic::{AtomicU32, Ordering::*, compiler_fence, spin_hint};
 use manyway_sync::{Errno, clock, futex, sys};
 
 use crate::abi::SemBuf;
@@ -25,9 +25,21 @@ const WATCHED_TICK_NS: u64 = 1_000_000_000;
 /// How often a sleeper of a barging namespace that finds a unit and does not get it looks again before it sleeps.
 const LOOKS: u32 = 64;
 
+/// How often a sleeper looks whether it is served already, before it sleeps: for about as long as falling asleep and being woken take.
+const WATCHES: u32 = if cfg!(shuttle) { 2 } else { 400 };
+/// A thread's first sleeps go by without; whoever sleeps so rarely gains nothing.
+const FIRST_WATCH: u32 = 16;
+/// Each time that it was in vain twice as many sleeps go by without, up to so many: then a watch costs each of them next to nothing.
+const MOST_UNWATCHED: u32 = 1024;
+
 /// True when a taker that has parked would fit the value as it is now. BARGE-NUDGE.
 fn fits(set: &SetRef<'_>, op: SemBuf) -> bool {
     op.op < 0 && set.cell(op.num as u32).is_some_and(|cell| edges::fits(cell, op.op))
+}
+
+/// The same in passing, for one who has not parked and will look again.
+fn may_fit(set: &SetRef<'_>, op: SemBuf) -> bool {
+    op.op < 0 && set.cell(op.num as u32).is_some_and(|cell| word::value(cell.word.load(Relaxed)) + op.op as i32 >= 0)
 }
 
 impl Engine {
@@ -49,6 +61,7 @@ impl Engine {
         };
         let barging = self.arena.fairness() == Fairness::Barging && ops.len() == 1;
         let mut looks = 0;
+        self.watch(t, set, ops, ctl, seq, barging);
         loop {
             if let Some(r) = self.ended(t, ctl, seq, epoch) {
                 return r;
@@ -62,9 +75,8 @@ impl Engine {
                 continue;
             }
             looks = 0;
-            let now = clock::monotonic_ns();
             let tick = if self.arena.header().watcher.load(Relaxed) != 0 { WATCHED_TICK_NS } else { TICK_NS };
-            let left = deadline.map_or(u64::MAX, |d| d.saturating_sub(now));
+            let left = deadline.map_or(u64::MAX, |d| d.saturating_sub(clock::monotonic_ns()));
             let waited = if left == 0 { Err(Errno::ETIMEDOUT) } else { self.wait_unless_ended(t, futex_word, expected, left.min(tick)) };
             if let Some(r) = self.ended(t, ctl, seq, epoch) {
                 return r;
@@ -92,6 +104,33 @@ impl Engine {
                 }
             }
         }
+    }
+
+    /// Looks for a moment whether the sleep ends by itself. It does where the one who ends it runs on another CPU at this moment: then neither
+    /// has a system call to make. On the same CPU, or when others are served before, it would only keep that one from running; so a thread goes
+    /// by what came of it the last time. (Where the peer runs now cannot be asked for; where it ran last would be a word more for each
+    /// grant to write.)
+    fn watch(&self, t: &Thread, set: &SetRef<'_>, ops: &[SemBuf], ctl: &ThreadCtl, seq: u32, barging: bool) {
+        let after = t.watch_after.load(Relaxed);
+        let unwatched = t.unwatched.load(Relaxed);
+        if unwatched < if after == 0 { FIRST_WATCH } else { after - 1 } {
+            t.unwatched.store(unwatched + 1, Relaxed);
+            return;
+        }
+        // Others are served before.
+        if ctl.linked.load(Relaxed) != Where::Zero as u32 && ctl.prev.load(Relaxed) != 0 {
+            return;
+        }
+        t.unwatched.store(0, Relaxed);
+        for _ in 0..WATCHES {
+            // Ended, or by a handler, or there is something to try for.
+            if !node::is_queued(ctl, seq) || t.sleeping.load(Relaxed) == 0 || (barging && may_fit(set, ops[0])) {
+                t.watch_after.store(1, Relaxed);
+                return;
+            }
+            spin_hint();
+        }
+        t.watch_after.store((2 * after.max(1)).min(MOST_UNWATCHED), Relaxed);
     }
 
     /// Waits, unless a handler has taken the thread out of its sleep.
