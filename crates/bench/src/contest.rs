@@ -12,7 +12,7 @@ use crate::backend::Kind;
 use crate::crowd::{self, Crowd, Limit, Outcome, Scene};
 use crate::lab::Lab;
 use crate::report::{Ratio, Unit};
-use crate::rounds::{Series, Times, interleave};
+use crate::rounds::{Costs, Series, Times, interleave};
 use crate::worker::{Answer, Command};
 use crate::{Env, Error, Report, machine};
 
@@ -139,6 +139,8 @@ struct Entry {
     times: Histogram<u64>,
     /// The 99th percentile of each round.
     p99: Vec<f64>,
+    /// Counts of all rounds, CPU time, sleeps, preemptions.
+    spent: [u64; 4],
 }
 
 /// Runs the cases.
@@ -169,7 +171,16 @@ pub fn run(workload: &str, args: &impl Serialize, common: &Common, env: &Env, ca
                     };
                     let crowd = Crowd { scene: case.scene.clone(), tasks: case.tasks, threads: case.threads, cpus, limit };
                     let (times, p99) = (crowd::histogram(), Vec::new());
-                    entries.push(Entry { lab, crowd, amount: case.amount, score: case.score, loaded: loaded.is_some(), times, p99 });
+                    entries.push(Entry {
+                        lab,
+                        crowd,
+                        amount: case.amount,
+                        score: case.score,
+                        loaded: loaded.is_some(),
+                        times,
+                        p99,
+                        spent: [0; 4],
+                    });
                 }
             }
         }
@@ -190,6 +201,9 @@ pub fn run(workload: &str, args: &impl Serialize, common: &Common, env: &Env, ca
     hogs.run(false);
     for (series, entry) in series.iter_mut().zip(&entries) {
         series.times = Times::of(&entry.times);
+        let [count, spent @ ..] = entry.spent;
+        let [cpu, sleeps, preemptions] = spent.map(|sum| sum as f64 / count.max(1) as f64);
+        series.costs = Some(Costs { cpu: cpu / 1e3, sleeps, preemptions });
     }
     let mut report = Report::new(workload, args, &series);
     report.ratios.extend(tails(&series, entries));
@@ -205,7 +219,7 @@ pub fn histogram_of(times: impl Iterator<Item = u64>) -> Option<Times> {
 
 /// The ratios of the rounds' 99th percentiles over the kernel's, where times were recorded.
 fn tails(series: &[Series], entries: Vec<Entry>) -> Vec<Ratio> {
-    let tail = |(s, e): (&Series, Entry)| (!e.p99.is_empty()).then(|| Series { unit: Unit::Us, samples: e.p99, times: None, ..s.clone() });
+    let tail = |(s, e): (&Series, Entry)| (!e.p99.is_empty()).then(|| Series { unit: Unit::Us, samples: e.p99, ..s.clone() });
     let tails: Vec<Series> = series.iter().zip(entries).filter_map(tail).collect();
     let over = |s: &Series| {
         let kernel = tails.iter().find(|r| r.case == s.case && r.backend == Kind::Kernel.name())?;
@@ -227,6 +241,8 @@ impl Entry {
                 self.p99.push(times.value_at_quantile(0.99) as f64 / 1e3);
             }
             outcome.add_times(&mut self.times);
+            let spent = [outcome.count, outcome.cpu, outcome.switches[0], outcome.switches[1]];
+            self.spent.iter_mut().zip(spent).for_each(|(sum, s)| *sum += s);
         }
         Ok((self.score)(&outcome))
     }

@@ -16,9 +16,9 @@ mod stage;
 
 pub use scene::Scene;
 pub(crate) use stage::{Child, Stage};
-use stage::{Head, Line, PAIRS};
+use stage::{Head, Line, PAIRS, Used};
 
-use crate::backend::{Backend, SetId};
+use crate::backend::{Backend, Sem, SetId};
 use crate::{Error, machine};
 
 /// The longest time that a histogram tells from longer ones: a minute.
@@ -63,6 +63,10 @@ pub struct Outcome {
     pub count: u64,
     /// The times that the script recorded: nanoseconds, and how often.
     pub times: Vec<(u64, u64)>,
+    /// What all tasks used of the CPU, nanoseconds.
+    pub cpu: u64,
+    /// How often they slept, and how often they were taken off their CPU.
+    pub switches: [u64; 2],
 }
 
 impl Outcome {
@@ -107,7 +111,8 @@ pub struct Member<'a, B: Backend> {
     backend: &'a B,
     ids: &'a [SetId],
     loops: u64,
-    times: Option<Histogram<u64>>,
+    times: Histogram<u64>,
+    used: Used,
 }
 
 impl<'a, B: Backend> Member<'a, B> {
@@ -116,9 +121,10 @@ impl<'a, B: Backend> Member<'a, B> {
         self.backend.open(self.ids[n]).map_err(told)
     }
     /// Ready: waits until all are.
-    pub fn begin(&self) {
+    pub fn begin(&mut self) {
         self.stage.ready.raise();
         self.stage.gate.wait_until(None, |gate| gate == 1);
+        self.used = Used::now();
     }
     /// The time begins only now: for a conductor.
     pub fn began(&self) {
@@ -140,7 +146,7 @@ impl<'a, B: Backend> Member<'a, B> {
     }
     /// Notes how long something took.
     pub fn record(&mut self, ns: u64) {
-        self.times.get_or_insert_with(histogram).saturating_record(ns.max(1));
+        self.times.saturating_record(ns.max(1));
     }
     /// The time that `call` takes is noted.
     #[inline(always)]
@@ -167,7 +173,7 @@ impl<'a, B: Backend> Member<'a, B> {
             Err(e) if !(self.is_over() && gone(e)) => line.error.store(e.0, Relaxed),
             _ => {}
         }
-        let pairs = self.times.iter().flat_map(|h| h.iter_recorded()).take(PAIRS);
+        let pairs = self.times.iter_recorded().take(PAIRS);
         let mut n = 0;
         for (value, room) in pairs.zip(line.histogram.chunks_exact(2)) {
             room[0].store(value.value_iterated_to(), Relaxed);
@@ -175,7 +181,19 @@ impl<'a, B: Backend> Member<'a, B> {
             n += 1;
         }
         line.pairs.store(n, Relaxed);
+        let (from, to) = (self.used, Used::now());
+        line.cpu.store(to.cpu - from.cpu, Relaxed);
+        line.switches.iter().enumerate().for_each(|(i, s)| s.store(to.switches[i] - from.switches[i], Relaxed));
         line.count.store(self.count, Relaxed);
+    }
+}
+
+/// A first call, before the time begins: what a process or thread must have is made for it. The value stays as it is.
+pub fn warm_up(sem: &impl Sem) -> Result<(), Errno> {
+    match sem.try_take() {
+        Ok(()) => sem.give(),
+        Err(Errno::EAGAIN) => Ok(()),
+        Err(e) => Err(e),
     }
 }
 
@@ -232,7 +250,7 @@ impl Crowd {
             Limit::Time(_) => u64::MAX,
             Limit::Loops(loops) => loops,
         };
-        let mut me = Member { index, tasks: self.tasks, count: 0, stage, backend, ids, loops, times: None };
+        let mut me = Member { index, tasks: self.tasks, count: 0, stage, backend, ids, loops, times: histogram(), used: Used::default() };
         let cpu = self.cpus.get(index % self.cpus.len().max(1));
         let played = match cpu.map_or(Ok(()), |&cpu| machine::pin(cpu)) {
             Ok(()) => script.play(&mut me),
@@ -286,16 +304,18 @@ impl Crowd {
 
     fn gather<B: Backend>(backend: &B, stage: &Stage, elapsed: u64) -> Result<Outcome, Error> {
         let mut times = histogram();
-        let mut count = 0;
+        let (mut count, mut cpu, mut switches) = (0, 0, [0; 2]);
         for line in stage.lines() {
             if let error @ 1.. = line.error.load(Relaxed) {
                 return Err(backend.failed("a task's call", Errno(error)));
             }
             count += line.count.load(Relaxed);
+            cpu += line.cpu.load(Relaxed);
+            switches.iter_mut().zip(&line.switches).for_each(|(sum, s)| *sum += s.load(Relaxed));
             let pairs = line.histogram.chunks_exact(2).take(line.pairs.load(Relaxed) as usize);
             pairs.for_each(|p| times.saturating_record_n(p[0].load(Relaxed), p[1].load(Relaxed)));
         }
         let times = times.iter_recorded().map(|v| (v.value_iterated_to(), v.count_at_value())).collect();
-        Ok(Outcome { elapsed, count, times })
+        Ok(Outcome { elapsed, count, times, cpu, switches })
     }
 }

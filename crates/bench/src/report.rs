@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::Error;
 use crate::backend::Kind;
 use crate::machine::Machine;
-use crate::rounds::{Series, Times};
+use crate::rounds::{Costs, Series, Times};
 use crate::stats::{self, Summary};
 
 /// The spread (see [`Summary::spread`]) of the reference from which on a run is called noisy.
@@ -49,6 +49,9 @@ pub struct Measured {
     /// How the single times in all rounds are distributed, where they were recorded.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub times: Option<Times>,
+    /// What each count cost all tasks together, where that was measured.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub costs: Option<Costs>,
     /// Interquartile range ÷ median.
     #[serde(skip)]
     pub spread: f64,
@@ -146,7 +149,9 @@ impl Report {
         // Of the single times, where any were recorded.
         let timed = self.results.iter().any(|r| r.times.is_some());
         let times = if timed { &["mean us", "p50", "p99", "worst"][..] } else { &[] };
-        let header = header.chain(times.iter().copied()).chain(["ratio", ""]);
+        let counted = self.results.iter().any(|r| r.costs.is_some());
+        let costs = if counted { &["cpu us", "sleeps"][..] } else { &[] };
+        let header = header.chain(times.iter().chain(costs).copied()).chain(["ratio", ""]);
         let mut rows = vec![header.map(str::to_owned).collect::<Vec<_>>()];
         rows.extend(self.results.iter().map(|r| {
             let ratio = self.ratios.iter().filter(|x| x.case == r.case && x.backend == r.backend);
@@ -158,6 +163,9 @@ impl Report {
             if timed {
                 let times = r.times.map_or([const { String::new() }; 4], |t| [t.mean, t.p50, t.p99, t.worst].map(number));
                 row.extend(times);
+            }
+            if counted {
+                row.extend(r.costs.map_or([const { String::new() }; 2], |c| [c.cpu, c.sleeps].map(number)));
             }
             row.extend([ratio.join(", "), note]);
             row
@@ -178,6 +186,7 @@ impl Measured {
             max,
             rounds: series.samples.len(),
             times: series.times,
+            costs: series.costs,
             spread,
         }
     }

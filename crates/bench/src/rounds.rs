@@ -21,6 +21,19 @@ pub struct Series {
     pub samples: Vec<f64>,
     /// Of the single times in all rounds, where the workload records them.
     pub times: Option<Times>,
+    /// What each count cost all tasks together, where that was measured.
+    pub costs: Option<Costs>,
+}
+
+/// What a count (a call, a loop, a wake-up) costs all tasks of a crowd together. It says more than the time on a machine that has other work.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Costs {
+    /// Microseconds of CPU time.
+    pub cpu: f64,
+    /// How often a task slept.
+    pub sleeps: f64,
+    /// How often a task was taken off its CPU.
+    pub preemptions: f64,
 }
 
 /// How single times are distributed, microseconds.
@@ -48,7 +61,7 @@ impl Times {
 impl Series {
     /// Nothing sampled yet.
     pub fn new(case: impl Into<Cow<'static, str>>, backend: impl Into<&'static str>, unit: Unit) -> Series {
-        Series { case: case.into(), backend: backend.into(), unit, samples: Vec::new(), times: None }
+        Series { case: case.into(), backend: backend.into(), unit, samples: Vec::new(), times: None, costs: None }
     }
 }
 

@@ -92,6 +92,10 @@ pub struct Line {
     pub error: AtomicI32,
     /// For the script's own use, and to wait for.
     pub own: AtomicU32,
+    /// What it used of the CPU, nanoseconds.
+    pub cpu: AtomicU64,
+    /// How often it slept, and how often it was taken off its CPU.
+    pub switches: [AtomicU64; 2],
     /// How many pairs of the histogram there are.
     pub pairs: AtomicU64,
     /// The pairs: value, count.
@@ -153,6 +157,26 @@ impl Drop for Stage {
     fn drop(&mut self) {
         // SAFETY: the mapping that `new` made; nothing borrowed from it outlives `self`.
         unsafe { libc::munmap(self.at.as_ptr().cast(), Stage::bytes(self.tasks)) };
+    }
+}
+
+/// What a thread has used so far.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Used {
+    /// Of the CPU, nanoseconds.
+    pub cpu: u64,
+    /// How often it slept, and how often it was taken off its CPU.
+    pub switches: [u64; 2],
+}
+
+impl Used {
+    /// Of the calling thread.
+    pub fn now() -> Used {
+        // SAFETY: zero is a value of a rusage, which the call fills.
+        let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
+        // SAFETY: `usage` outlives the call.
+        unsafe { libc::getrusage(libc::RUSAGE_THREAD, &raw mut usage) };
+        Used { cpu: crate::machine::thread_cpu_ns(), switches: [usage.ru_nvcsw as u64, usage.ru_nivcsw as u64] }
     }
 }
 

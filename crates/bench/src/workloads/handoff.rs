@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::backend::{Backend, Sem, Set};
 use crate::contest::{self, Amount, Case, Common, Load, Placement};
-use crate::crowd::{Member, Outcome, Scene, Script};
+use crate::crowd::{Member, Outcome, Scene, Script, warm_up};
 use crate::report::Unit;
 use crate::{Env, Error, Report};
 
@@ -22,6 +22,7 @@ impl Script for Turns {
         let set = me.set(0)?;
         let first = me.index == 0;
         let (own, other) = (set.sem(u16::from(!first), false)?, set.sem(u16::from(first), false)?);
+        warm_up(&own)?;
         me.begin();
         let mut turns = 0;
         while turns < me.loops() && !me.is_over() {

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::backend::{Backend, Kind, Set, Several};
 use crate::contest::{self, Amount, Case, Common, Load, Placement};
-use crate::crowd::{Member, Outcome, Scene, Script};
+use crate::crowd::{Member, Outcome, Scene, Script, warm_up};
 use crate::report::Unit;
 use crate::{Env, Error, Report};
 
@@ -22,6 +22,7 @@ impl Script for Exchange {
         let set = me.set(0)?;
         let (own, other) = if me.index == 0 { (0, 1) } else { (1, 0) };
         let exchange = set.several(&[(own, -1), (other, 1)])?;
+        warm_up(&set.sem(own, false)?)?;
         me.begin();
         while me.goes_on() {
             me.timed(|| exchange.call())?;

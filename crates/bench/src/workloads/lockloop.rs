@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use crate::backend::{Backend, Sem, Set};
 use crate::busy::Busy;
 use crate::contest::{self, Amount, Case, Common, Load, Placement};
-use crate::crowd::{Member, Outcome, Scene, Script};
+use crate::crowd::{Member, Outcome, Scene, Script, warm_up};
 use crate::report::Unit;
 use crate::{Env, Error, Report};
 
@@ -26,6 +26,7 @@ impl Script for Lock {
 
     fn play<B: Backend>(&self, me: &mut Member<'_, B>) -> Result<(), Errno> {
         let lock = me.set(0)?.sem(0, false)?;
+        warm_up(&lock)?;
         me.begin();
         while me.goes_on() {
             me.timed(|| lock.take())?;

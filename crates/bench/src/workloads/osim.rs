@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use crate::backend::{Backend, Kind, Sem, Set};
 use crate::busy::Busy;
 use crate::contest::{self, Amount, Case, Common, Load, Placement};
-use crate::crowd::{Member, Outcome, Scene, Script};
+use crate::crowd::{Member, Outcome, Scene, Script, warm_up};
 use crate::report::Unit;
 use crate::{Env, Error, Report};
 
@@ -47,6 +47,7 @@ impl Script for Simulation {
             return last.wait_zero();
         }
         let own = set.sem((me.index % usize::from(self.sems)) as u16, false)?;
+        warm_up(&own)?;
         me.begin();
         while me.goes_on() {
             own.take()?;

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::backend::{Backend, Kind, Sem, Set};
 use crate::contest::{self, Amount, Case, Common, Load, Placement};
-use crate::crowd::{Member, Outcome, Scene, Script};
+use crate::crowd::{Member, Outcome, Scene, Script, warm_up};
 use crate::report::Unit;
 use crate::{Env, Error, Report};
 
@@ -60,6 +60,7 @@ impl Script for Burns {
         let set = me.index / SET;
         let sem = me.set(set)?.sem((me.index % SET) as u16, false)?;
         let ready = &me.line(me.index).own;
+        warm_up(&sem)?;
         let short = self.way == Way::Timeouts && set.is_multiple_of(5);
         me.begin();
         while !me.is_over() {

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::backend::{Backend, Sem, Set};
 use crate::contest::{self, Amount, Case, Common, Load, Placement};
-use crate::crowd::{Member, Outcome, Scene, Script};
+use crate::crowd::{Member, Outcome, Scene, Script, warm_up};
 use crate::report::Unit;
 use crate::{Env, Error, Report};
 
@@ -23,6 +23,7 @@ impl Script for Multi {
 
     fn play<B: Backend>(&self, me: &mut Member<'_, B>) -> Result<(), Errno> {
         let own = me.set(0)?.sem((me.index % usize::from(self.sems)) as u16, false)?;
+        warm_up(&own)?;
         me.begin();
         while me.goes_on() {
             own.take()?;

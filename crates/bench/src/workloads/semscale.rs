@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::backend::{Backend, Kind, Sem, Set, Several};
 use crate::contest::{self, Amount, Case, Common};
-use crate::crowd::{Member, Outcome, Scene, Script};
+use crate::crowd::{Member, Outcome, Scene, Script, warm_up};
 use crate::report::Unit;
 use crate::{Env, Error, Report, machine};
 
@@ -75,6 +75,7 @@ impl Script for Scale {
         let set = me.set(0)?;
         let (num, partner) = (self.num(me.index), self.num(me.index ^ 1));
         let own = set.sem(num, false)?;
+        warm_up(&own)?;
         match self.mode {
             Mode::Zero => {
                 me.begin();

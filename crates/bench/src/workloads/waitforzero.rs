@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::backend::{Backend, Kind, Sem, Set};
 use crate::contest::{self, Amount, Case, Common, Load, Placement};
-use crate::crowd::{Member, Outcome, Scene, Script};
+use crate::crowd::{Member, Outcome, Scene, Script, warm_up};
 use crate::report::Unit;
 use crate::{Env, Error, Report};
 
@@ -27,6 +27,7 @@ impl Script for Crossings {
         let sems = [set.sem(0, false)?, set.sem(1, false)?];
         let arrived = me.shared().own.atomic();
         let tasks = me.tasks as u32;
+        warm_up(&sems[0])?;
         me.begin();
         for sem in sems.iter().cycle() {
             if me.is_over() {
@@ -39,6 +40,10 @@ impl Script for Crossings {
             let mut looks = 0u32;
             while sem.zero_sleepers()? + 1 < tasks && !me.is_over() {
                 looks += 1;
+                // A look takes the lock that the last of them need.
+                for _ in 0..200 {
+                    std::hint::spin_loop();
+                }
                 if looks.is_multiple_of(64) {
                     std::thread::sleep(Duration::from_micros(1));
                 }
