@@ -368,7 +368,7 @@ pub struct Man {
 pub enum FairnessArg {
     /// The first sleeper that fits, at once: the kernel's order
     Strict,
-    /// Whoever comes first, until a sleeper has waited about a millisecond
+    /// Whoever comes first, until a sleeper has been passed over for about a millisecond
     Barging,
 }
 

@@ -53,9 +53,9 @@ pub struct Thread {
     pub(crate) sleeping: AtomicU32,
     /// How the sleep that a handler ended ends: errno, 0 done.
     pub(crate) outcome: AtomicU32,
-    /// Sleeps since it last watched for the end of one before it slept: see [`Engine::watch`].
+    /// Sleeps since it last watched for the end of one: see [`Engine::watch`].
     pub(crate) unwatched: AtomicU32,
-    /// After so many it watches again; 0: it never has.
+    /// After so many it may watch again; 0: it never has.
     pub(crate) watch_after: AtomicU32,
     /// 1: the slot's page for several operations is allocated.
     pub(crate) ops_ready: AtomicU32,

@@ -16,8 +16,22 @@ use crate::set::SetRef;
 use crate::wake::Wakes;
 use crate::word;
 
-/// How long a barging namespace lets newcomers overtake a sleeper.
-const BARGE_NS: u64 = 1_000_000;
+/// How long a barging namespace lets newcomers overtake a sleeper that is first in line, from the first unit on that it could have had. Counted from
+/// the beginning of its sleep instead, a long queue would have none but sleepers that have waited long, and be handed on one by one.
+const BARGE_US: u32 = 1_000;
+
+/// True until a sleeper has been overtaken for so long.
+fn may_be_overtaken(sleeper: &ThreadCtl) -> bool {
+    // Never 0. It comes round after an hour, which is longer than anybody is overtaken.
+    let now = (clock::monotonic_ns() / 1000) as u32 | 1;
+    match sleeper.offered.load(Relaxed) {
+        0 => {
+            sleeper.offered.store(now, Relaxed);
+            true
+        }
+        since => now.wrapping_sub(since) < BARGE_US,
+    }
+}
 
 /// The operations of a sleeping call, for when it has been completed: then its node and its page are its thread's again.
 struct CallCopy {
@@ -109,20 +123,24 @@ impl Engine {
                 continue;
             }
             let op = unpack(sleeper.op.load(Relaxed));
-            if barging && value + op.op as i32 >= 0 {
-                let waited = clock::monotonic_ns().saturating_sub(sleeper.ticket.load(Relaxed));
-                if waited < BARGE_NS {
-                    // It is woken to try for itself; until then a newcomer may be faster. BARGE-NUDGE
-                    if edges::nudge(sleeper) {
-                        wakes.add(&sleeper.state);
-                    }
-                    break;
+            if barging && value + op.op as i32 >= 0 && may_be_overtaken(sleeper) {
+                // It is woken to try for itself; until then a newcomer may be faster. BARGE-NUDGE
+                if edges::nudge(sleeper) {
+                    wakes.add(&sleeper.state);
                 }
+                break;
             }
             if self.complete(ctl, set, s, sleeper, wakes) && word::value(cell.word.load(Relaxed)) == 0 {
                 self.grant_zero(set, num, cell, wakes);
             }
         }
+    }
+
+    /// The first one of a cell's simple altering sleepers that its value suffices for.
+    pub(crate) fn first_that_fits(&self, set: &SetRef<'_>, num: u16, cell: &Cell) -> Option<u32> {
+        let value = word::value(cell.word.load(Relaxed));
+        let fits = |ctl: &ThreadCtl| value + unpack(ctl.op.load(Relaxed)).op as i32 >= 0;
+        self.walk(set, num, Where::Alter).find(|&(s, ctl)| !self.skip_dead(set, s, ctl) && fits(ctl)).map(|(s, _)| s)
     }
 
     /// Evaluates a simple altering sleeper and carries its operation out if it can. True: it was carried out.

@@ -28,9 +28,9 @@ const LOOKS: u32 = 64;
 /// How often a sleeper looks whether it is served already, before it sleeps: for about as long as falling asleep and being woken take.
 const WATCHES: u32 = if cfg!(shuttle) { 2 } else { 400 };
 /// A thread's first sleeps go by without; whoever sleeps so rarely gains nothing.
-const FIRST_WATCH: u32 = 16;
+const FIRST_WATCH: u32 = if cfg!(shuttle) { 0 } else { 16 };
 /// Each time that it was in vain twice as many sleeps go by without, up to so many: then a watch costs each of them next to nothing.
-const MOST_UNWATCHED: u32 = 1024;
+const MOST_UNWATCHED: u32 = if cfg!(shuttle) { 2 } else { 1024 };
 
 /// True when a taker that has parked would fit the value as it is now. BARGE-NUDGE.
 fn fits(set: &SetRef<'_>, op: SemBuf) -> bool {
@@ -40,6 +40,14 @@ fn fits(set: &SetRef<'_>, op: SemBuf) -> bool {
 /// The same in passing, for one who has not parked and will look again.
 fn may_fit(set: &SetRef<'_>, op: SemBuf) -> bool {
     op.op < 0 && set.cell(op.num as u32).is_some_and(|cell| word::value(cell.word.load(Relaxed)) + op.op as i32 >= 0)
+}
+
+impl Thread {
+    /// True when it is worth a try to watch for the end of a sleep.
+    pub(crate) fn may_watch(&self) -> bool {
+        let after = self.watch_after.load(Relaxed);
+        self.unwatched.load(Relaxed) >= if after == 0 { FIRST_WATCH } else { after - 1 }
+    }
 }
 
 impl Engine {
@@ -61,7 +69,12 @@ impl Engine {
         };
         let barging = self.arena.fairness() == Fairness::Barging && ops.len() == 1;
         let mut looks = 0;
-        self.watch(t, set, ops, ctl, seq, barging);
+        // A zero serves all, a unit the first in line.
+        if t.may_watch() && (zero.is_some() || ctl.prev.load(Relaxed) == 0) {
+            self.watch(t, set, ops, ctl, seq, barging);
+        } else {
+            t.unwatched.store(t.unwatched.load(Relaxed).saturating_add(1), Relaxed);
+        }
         loop {
             if let Some(r) = self.ended(t, ctl, seq, epoch) {
                 return r;
@@ -106,21 +119,10 @@ impl Engine {
         }
     }
 
-    /// Looks for a moment whether the sleep ends by itself. It does where the one who ends it runs on another CPU at this moment: then neither
-    /// has a system call to make. On the same CPU, or when others are served before, it would only keep that one from running; so a thread goes
-    /// by what came of it the last time. (Where the peer runs now cannot be asked for; where it ran last would be a word more for each
-    /// grant to write.)
+    /// Looks for a moment whether the sleep ends by itself, before the thread sleeps. It does where the one who ends it runs on another CPU at this
+    /// moment: then neither has a system call to make. On the same CPU it would only keep that one from running; so a thread goes by what came of it
+    /// the last time. (Where the peer runs now cannot be asked for; where it ran last would be a word more for each grant to write.)
     fn watch(&self, t: &Thread, set: &SetRef<'_>, ops: &[SemBuf], ctl: &ThreadCtl, seq: u32, barging: bool) {
-        let after = t.watch_after.load(Relaxed);
-        let unwatched = t.unwatched.load(Relaxed);
-        if unwatched < if after == 0 { FIRST_WATCH } else { after - 1 } {
-            t.unwatched.store(unwatched + 1, Relaxed);
-            return;
-        }
-        // Others are served before.
-        if ctl.linked.load(Relaxed) != Where::Zero as u32 && ctl.prev.load(Relaxed) != 0 {
-            return;
-        }
         t.unwatched.store(0, Relaxed);
         for _ in 0..WATCHES {
             // Ended, or by a handler, or there is something to try for.
@@ -130,7 +132,8 @@ impl Engine {
             }
             spin_hint();
         }
-        t.watch_after.store((2 * after.max(1)).min(MOST_UNWATCHED), Relaxed);
+        let after = t.watch_after.load(Relaxed).max(1);
+        t.watch_after.store((2 * after).min(MOST_UNWATCHED), Relaxed);
     }
 
     /// Waits, unless a handler has taken the thread out of its sleep.

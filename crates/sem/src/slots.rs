@@ -91,7 +91,7 @@ impl Engine {
     /// have slept for less than a second.
     pub(crate) fn sleeper_gone_for_certain(&self, slot: u32, ctl: &ThreadCtl) -> bool {
         const LONG_NS: u64 = 1_000_000_000;
-        manyway_sync::clock::monotonic_ns().saturating_sub(ctl.ticket.load(Relaxed)) > LONG_NS && self.context_gone_for_certain(slot)
+        manyway_sync::clock::monotonic_coarse_ns().saturating_sub(ctl.ticket.load(Relaxed)) > LONG_NS && self.context_gone_for_certain(slot)
     }
 
     /// *Process gone*: its identity is no running process's.

@@ -239,6 +239,7 @@ impl Engine {
         }
         node::write(ctl, node::Call { set: (set.page(), set.tag), op: pack(ops[0]), nops: ops.len() as u32 });
         ctl.blocker.store(blocker, Relaxed);
+        ctl.offered.store(0, Relaxed);
         ctl.proc.store(me.proc + 1, Relaxed);
         ctl.pid.store(me.pid, Relaxed);
         let which = self.queue_for(set, me.slot, ctl);
@@ -270,7 +271,9 @@ impl Engine {
         me.ctl.begin(Kind::Cell, set, op.num);
         match self.lock_cell(t, me.slot, set, op.num, cell, Wait::Brief) {
             Ok(CellLock::Got(_)) => {
-                if node::is_queued(me.ctl, seq) && self.evaluate(set, me.proc, [op].into_iter()) == Verdict::Proceeds {
+                // Its own look about must not take what another one has been nudged for.
+                let first = self.first_that_fits(set, op.num, cell) == Some(me.slot);
+                if first && node::is_queued(me.ctl, seq) && self.evaluate(set, me.proc, [op].into_iter()) == Verdict::Proceeds {
                     let fin = self.final_of(set, me.proc, me.pid, op);
                     self.do_one(me.ctl, set, op.num, fin, me.proc, Some((me.slot, seq)), &mut wakes);
                 }

@@ -38,6 +38,41 @@ fn a_newcomer_may_take_what_a_sleeper_was_woken_for() {
 }
 
 #[test]
+fn the_millisecond_begins_with_a_sleepers_first_unit() {
+    const TIMES: usize = 3;
+    let dir = dir();
+    let sem = namespace(&dir).private_set(&[0]).unwrap().sem(0).unwrap();
+    let stop = AtomicBool::new(false);
+    // A sleeper that has waited longer while there was no unit can be overtaken all the same, each time it sleeps.
+    let won = std::thread::scope(|s| {
+        s.spawn(|| {
+            while !stop.load(Ordering::Relaxed) {
+                sem.take(1).unwrap();
+            }
+        });
+        let mut won = 0;
+        for _ in 0..3000 {
+            while sem.takers().unwrap() == 0 {
+                std::hint::spin_loop();
+            }
+            std::thread::sleep(Duration::from_millis(2));
+            sem.add(1).unwrap();
+            if sem.try_take(1).is_ok() {
+                won += 1;
+                sem.add(1).unwrap();
+            }
+            if won == TIMES {
+                break;
+            }
+        }
+        stop.store(true, Ordering::Relaxed);
+        sem.add(1).unwrap();
+        won
+    });
+    assert_eq!(won, TIMES);
+}
+
+#[test]
 fn nobody_starves_and_no_unit_is_lost() {
     const THREADS: usize = 6;
     let dir = dir();

@@ -64,7 +64,7 @@ const LEAST: Limits = Limits { msl: 1, mns: 1, opm: 1, mni: 1 };
 pub enum Fairness {
     /// The first sleeper that fits, at once: the kernel's order.
     Strict,
-    /// Whoever comes first, until a sleeper has waited about a millisecond; then the sleeper.
+    /// Whoever comes first, until a sleeper has been passed over for about a millisecond; then the sleeper.
     Barging,
 }
 

@@ -262,7 +262,8 @@ pub struct ThreadCtl {
     pub nops: AtomicU32,
     /// Node: index of the operation that blocks it.
     pub blocker: AtomicU32,
-    _pad1: u32,
+    /// Node, barging: when there was first a unit for it, in microseconds of CLOCK_MONOTONIC; 0: not yet.
+    pub offered: AtomicU32,
     /// Node: when it went to sleep, CLOCK_MONOTONIC nanoseconds, made increasing within a queue: the order of arrival.
     pub ticket: AtomicU64,
     /// Node: its operation, when there is one.
