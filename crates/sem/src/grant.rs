@@ -18,19 +18,20 @@ use crate::word;
 
 /// How long a barging namespace lets newcomers overtake a sleeper that is first in line, from the first unit on that it could have had. Counted from
 /// the beginning of its sleep instead, a long queue would have none but sleepers that have waited long, and be handed on one by one.
-const BARGE_US: u32 = 1_000;
+const BARGE_US: i32 = 1_000;
 
 /// True until a sleeper has been overtaken for so long.
 fn may_be_overtaken(sleeper: &ThreadCtl) -> bool {
-    // Never 0. It comes round after an hour, which is longer than anybody is overtaken.
+    // Never 0, which is no time.
     let now = (clock::monotonic_ns() / 1000) as u32 | 1;
-    match sleeper.offered.load(Relaxed) {
-        0 => {
-            sleeper.offered.store(now, Relaxed);
-            true
-        }
-        since => now.wrapping_sub(since) < BARGE_US,
+    let since = sleeper.offered.load(Relaxed);
+    let passed = now.wrapping_sub(since) as i32;
+    // A time to come is half an hour old, or damage: it begins anew.
+    let begins = since == 0 || passed < 0;
+    if begins {
+        sleeper.offered.store(now, Relaxed);
     }
+    begins || passed < BARGE_US
 }
 
 /// The operations of a sleeping call, for when it has been completed: then its node and its page are its thread's again.
