@@ -59,12 +59,34 @@ pub enum Workload {
     Undo(undo::Args),
     /// What a process's first call costs.
     Attach(attach::Args),
+    /// Walks of paths: the dentry cache, the kernel's, maps under locks.
+    #[cfg(feature = "walk")]
+    Walk(crate::walk::Args),
+    /// A process that walks; started by the workload.
+    #[cfg(feature = "walk")]
+    #[command(hide = true)]
+    Walker {
+        /// How to start, as JSON.
+        start: String,
+    },
     /// A process of another workload; started by it.
     #[command(hide = true)]
     Worker {
         /// Where to join, as JSON.
         start: String,
     },
+}
+
+impl Workload {
+    /// True for what needs the library that is preloaded.
+    pub fn preloads(&self) -> bool {
+        match self {
+            Workload::Worker { .. } => false,
+            #[cfg(feature = "walk")]
+            Workload::Walk(_) | Workload::Walker { .. } => false,
+            _ => true,
+        }
+    }
 }
 
 /// Runs the workload that `args` names, and writes its JSON where asked to.
@@ -86,6 +108,10 @@ pub fn run(args: &Args, env: &Env) -> Result<Report, Error> {
         Workload::Handoff(args) => handoff::run(args, env),
         Workload::Undo(args) => undo::run(args, env),
         Workload::Attach(args) => attach::run(args, env),
+        #[cfg(feature = "walk")]
+        Workload::Walk(args) => crate::walk::run(args, env),
+        #[cfg(feature = "walk")]
+        Workload::Walker { start } => crate::walk::worker::main(start),
         Workload::Worker { start } => worker::main(start),
     }?;
     if let Some(path) = &args.json {
@@ -141,6 +167,11 @@ impl Pin {
         cpus.sort_unstable();
         cpus.dedup();
         Ok(cpus.len())
+    }
+
+    /// The CPUs in the order in which workers take them; none: wherever the system puts them.
+    pub fn in_order(&self) -> Result<Vec<usize>, Error> {
+        if *self == Pin::None { Ok(Vec::new()) } else { self.cpus() }
     }
 
     fn cpus(&self) -> Result<Vec<usize>, Error> {

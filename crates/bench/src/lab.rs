@@ -5,6 +5,7 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 
 use manyway_sem::Namespace;
+use tempfile::TempDir;
 
 use crate::backend::{Kind, Place, SetId, namespace};
 use crate::process::Process;
@@ -38,10 +39,7 @@ impl Lab {
             _ => None,
         };
         let launch = Launch { command: env.worker.clone(), preload };
-        let parent = [Path::new("/dev/shm"), &std::env::temp_dir()].into_iter().find(|dir| dir.is_dir()).map(Path::to_owned);
-        let parent = parent.unwrap_or_else(|| PathBuf::from("."));
-        let made = tempfile::Builder::new().prefix("manyway-bench-").tempdir_in(&parent);
-        let dir = made.map_err(Error::io(format!("cannot make a directory in {}", parent.display())))?;
+        let dir = new_dir()?;
         let place = Place { kind, dir: dir.path().to_owned() };
         // The library opens a namespace and makes none.
         let preloaded = if kind == Kind::ManywayPreload { Some(namespace(&place)?) } else { None };
@@ -79,6 +77,14 @@ impl Lab {
     pub fn worker(&self, cpu: Option<usize>) -> Result<Worker, Error> {
         Worker::start(&self.launch, &Start { place: self.place.clone(), cpu, keeper: false })
     }
+}
+
+/// An empty directory for what processes share, in memory where there is such a place. It is removed when dropped.
+pub(crate) fn new_dir() -> Result<TempDir, Error> {
+    let parent = [Path::new("/dev/shm"), &std::env::temp_dir()].into_iter().find(|dir| dir.is_dir()).map(Path::to_owned);
+    let parent = parent.unwrap_or_else(|| PathBuf::from("."));
+    let made = tempfile::Builder::new().prefix("manyway-bench-").tempdir_in(&parent);
+    made.map_err(Error::io(format!("cannot make a directory in {}", parent.display())))
 }
 
 impl Worker {

@@ -1,4 +1,4 @@
-//! Benchmarks of semaphores: each workload is written once and runs on every back end, interleaved in one run.
+//! Benchmarks: each workload is written once and runs on every back end, interleaved in one run.
 //!
 //! A run is a coordinator and its **workers**. A worker is a process of its own that has joined one back end ([`backend`]) and carries
 //! out, command by command, what the coordinator writes into its pipe ([`process`], [`worker`]); the coordinator touches no semaphore itself.
@@ -6,6 +6,8 @@
 //! the library in `LD_PRELOAD`. A [`lab`] is one back end's place (namespace, shared file) with its workers; [`rounds`] takes one
 //! sample of every case and back end in turn, so that whatever disturbs the machine disturbs all of them; [`report`] holds what
 //! came out. Workloads are in [`workloads`], a file each, and their command line in [`cli`].
+//!
+//! [`walk`] is about another subject, walks of paths, with back ends and a worker of its own.
 //!
 //! How each figure is taken and how to read it: docs/benchmarks.md.
 #![deny(unsafe_code)]
@@ -22,6 +24,8 @@ pub mod process;
 pub mod report;
 pub mod rounds;
 pub mod stats;
+#[cfg(feature = "walk")]
+pub mod walk;
 pub mod worker;
 pub mod workloads;
 

@@ -61,6 +61,15 @@ pub fn pin(cpu: usize) -> Result<(), Error> {
     rustix::thread::sched_setaffinity(None, &set).map_err(|e| Error::io(format!("cannot run on CPU {cpu}"))(e.into()))
 }
 
+/// Runs `work` with the calling thread on one CPU.
+pub fn while_pinned<T>(cpu: usize, work: impl FnOnce() -> Result<T, Error>) -> Result<T, Error> {
+    let before = rustix::thread::sched_getaffinity(None).map_err(|e| Error::io("sched_getaffinity")(e.into()))?;
+    pin(cpu)?;
+    let done = work();
+    rustix::thread::sched_setaffinity(None, &before).map_err(|e| Error::io("sched_setaffinity")(e.into()))?;
+    done
+}
+
 /// Nanoseconds of the monotonic clock, comparable between processes.
 pub fn now_ns() -> u64 {
     clock_ns(rustix::time::ClockId::Monotonic)

@@ -27,6 +27,9 @@ pub struct Report {
     pub results: Vec<Measured>,
     /// Rows set against each other, round by round.
     pub ratios: Vec<Ratio>,
+    /// What was left out, and why; for who reads the table.
+    #[serde(skip)]
+    pub notes: Vec<String>,
 }
 
 /// The samples of one case on one back end.
@@ -90,6 +93,9 @@ pub enum Unit {
     /// 1 for each time that it held, 0 for each that it did not: a minimum of 1 is "always".
     #[serde(rename = "held")]
     Held,
+    /// How many.
+    #[serde(rename = "count")]
+    Count,
 }
 
 impl Unit {
@@ -100,6 +106,7 @@ impl Unit {
             Unit::PerSecond => "op/s",
             Unit::Bytes => "bytes",
             Unit::Held => "held",
+            Unit::Count => "count",
         }
     }
 
@@ -108,7 +115,7 @@ impl Unit {
         match self {
             Unit::Ns | Unit::Us => Some(reference / sample),
             Unit::PerSecond => Some(sample / reference),
-            Unit::Bytes | Unit::Held => None,
+            Unit::Bytes | Unit::Held | Unit::Count => None,
         }
     }
 }
@@ -128,7 +135,7 @@ impl Report {
             .filter_map(|s| Ratio::of(s, series.iter().find(|r| r.case == s.case && r.backend == reference)?, reference))
             .collect();
         let args = serde_json::to_value(args).unwrap_or_default();
-        Report { workload: workload.to_owned(), args, machine: Machine::here(), results, ratios }
+        Report { workload: workload.to_owned(), args, machine: Machine::here(), results, ratios, notes: Vec::new() }
     }
 
     /// Writes the report as JSON into a file.
@@ -232,7 +239,7 @@ impl fmt::Display for Report {
                 .collect();
             writeln!(f, "{}", line.join("  ").trim_end())?;
         }
-        Ok(())
+        self.notes.iter().try_for_each(|note| writeln!(f, "{note}"))
     }
 }
 

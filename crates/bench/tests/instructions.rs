@@ -1,9 +1,10 @@
 //! Instructions per call of the fast paths, counted by single-stepping a worker: unlike times they are the same on a busy machine, so
 //! a limit can hold them.
 
+mod optimised;
+
 use std::collections::HashMap;
-use std::path::{Path, PathBuf};
-use std::process::{Command as Program, ExitCode};
+use std::process::ExitCode;
 
 use libtest_mimic::{Arguments, Failed, Trial};
 use manyway_bench::backend::{Kind, SetId};
@@ -16,6 +17,7 @@ use nix::sys::ptrace;
 use nix::sys::signal::Signal;
 use nix::sys::wait::{WaitStatus, waitpid};
 use nix::unistd::Pid;
+use optimised::optimised;
 
 /// Rounds of the loop that are stepped through; in some a second passes on the clock that stamps the operations.
 const TIMES: u64 = 9;
@@ -36,7 +38,27 @@ fn main() -> ExitCode {
     arguments.test_threads = Some(1);
     let trials =
         LIMITS.map(|(name, kind, case, limit)| Trial::test(format!("instructions::{name}"), move || check(name, kind, case, limit)));
-    libtest_mimic::run(&arguments, trials.into()).exit_code()
+    let mut trials = Vec::from(trials);
+    #[cfg(all(feature = "walk", target_arch = "x86_64"))]
+    trials.push(Trial::test("instructions::walk-hot", check_walk));
+    libtest_mimic::run(&arguments, trials).exit_code()
+}
+
+/// The most instructions of a walk of four components, guard and loop included.
+#[cfg(all(feature = "walk", target_arch = "x86_64"))]
+const WALK_LIMIT: f64 = 400.0;
+
+#[cfg(all(feature = "walk", target_arch = "x86_64"))]
+fn check_walk() -> Result<(), Failed> {
+    use manyway_bench::walk::{Case, backend, trace};
+    let env = Env { worker: vec![optimised()?.into()], preload: None, watcher: None };
+    let count = |kind| trace::profile(&env, kind, Case::Hot, 256).map(|profile| profile.instructions);
+    let (walk, floor) = (count(backend::Kind::Dcache)?, count(backend::Kind::Floor)?);
+    println!("walk-hot: {walk:.1} instructions per walk, at most {WALK_LIMIT}; its floor {floor:.1}");
+    if walk > WALK_LIMIT {
+        return Err(format!("{walk:.1} instructions per walk, more than {WALK_LIMIT}").into());
+    }
+    Ok(())
 }
 
 fn check(name: &str, kind: Kind, case: Case, limit: f64) -> Result<(), Failed> {
@@ -98,17 +120,4 @@ fn period(addresses: &[u64]) -> Option<usize> {
     }
     let once_a_round = visits.values().filter(|at| at.len() as u64 == TIMES);
     once_a_round.filter_map(|at| at.windows(2).map(|pair| pair[1] - pair[0]).min()).max()
-}
-
-/// The benchmark program as users build it. A debug build would count something else.
-fn optimised() -> Result<PathBuf, Failed> {
-    let exe = Path::new(env!("CARGO_BIN_EXE_manyway-bench"));
-    let target = exe.parent().and_then(Path::parent).ok_or("the program lies outside of a target directory")?;
-    let mut cargo = Program::new(env!("CARGO"));
-    cargo.args(["build", "--quiet", "--release", "--package", "manyway-bench", "--target-dir"]).arg(target);
-    let built = cargo.current_dir(env!("CARGO_MANIFEST_DIR")).output()?;
-    if !built.status.success() {
-        return Err(format!("cannot build the benchmark:\n{}", String::from_utf8_lossy(&built.stderr)).into());
-    }
-    Ok(target.join("release").join("manyway-bench"))
 }

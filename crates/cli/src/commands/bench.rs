@@ -2,7 +2,7 @@
 
 use std::env;
 
-use manyway_bench::cli::{self, Workload};
+use manyway_bench::cli;
 use manyway_bench::{Env, Report as Figures};
 use serde::Serialize;
 
@@ -28,7 +28,7 @@ pub fn run(args: &Bench) -> Result<()> {
     let exe = env::current_exe().map_err(|e| Failure::io("cannot find this program's file", e))?;
     let command = |arguments: Vec<_>| [exe.clone().into()].into_iter().chain(arguments).collect();
     // A worker is told what to preload.
-    let preload = if matches!(args.args.workload, Workload::Worker { .. }) { None } else { Some(library::install()?) };
+    let preload = if args.args.workload.preloads() { Some(library::install()?) } else { None };
     let watcher = Duty { place: Place { dir: Default::default(), owner: None }, reap: true, end: End::Stay };
     let surroundings = Env { worker: command(vec!["bench".into()]), preload, watcher: Some(command(watcher.flags())) };
     let figures = cli::run(&args.args, &surroundings).map_err(|e| Failure::new(e.to_string()))?;
