@@ -49,8 +49,11 @@ impl<I: Send + Sync + 'static> Cache<I> {
     }
 
     /// A directory's name as the cache has it now: the directory above it and its name there. None for a root, or when the cache has it
-    /// under no name.
+    /// under no name, or it is another cache's.
     pub fn place(&self, directory: &Handle<I>) -> Option<Place<I>> {
+        if !directory.is_of(&self.0) {
+            return None;
+        }
         self.0.place(directory.raw()).map(|(dir, name)| Place { directory: Handle::new(&self.0, dir), name })
     }
 
@@ -96,9 +99,11 @@ impl<I: Send + Sync + 'static> Cache<I> {
         self.0.invalidate(directory, name)
     }
 
-    /// Forgets all names below a directory, its own stays.
+    /// Forgets all names below a directory, its own stays. Of another cache's directory nothing is known here, and nothing forgotten.
     pub fn invalidate_subtree(&self, directory: &Handle<I>) {
-        self.0.invalidate_subtree(directory.raw())
+        if directory.is_of(&self.0) {
+            self.0.invalidate_subtree(directory.raw())
+        }
     }
 
     /// Forgets all names.

@@ -2,7 +2,7 @@
 //!
 //! Its hand goes over the buckets. What was met since it came by last is spared once. Tickets, mount points, what is pinned, and
 //! directories that have names below them in the cache or are held are passed over; a search is given up after so many buckets, and when two whole
-//! turns have found nothing, nobody searches until something has happened.
+//! turns have found nothing, each takes a single step until something has happened.
 
 use std::collections::VecDeque;
 
@@ -80,7 +80,9 @@ impl<I: Send + Sync + 'static> Inner<I> {
         let buckets = self.table.len();
         let mut trash = Trash::new();
         let mut looked = 0;
-        while trash.len() < want && looked < BUDGET.max(want) && self.clock_hand.in_vain.load(Relaxed) <= 2 * buckets {
+        // One step at least: not all that makes something evictable is told of (a handle that is dropped, a name that has gone cold).
+        let is_vain = || self.clock_hand.in_vain.load(Relaxed) > 2 * buckets;
+        while trash.len() < want && looked < BUDGET.max(want) && (looked == 0 || !is_vain()) {
             let step = STEP.min(buckets);
             let from = self.clock_hand.at.fetch_add(step, Relaxed);
             let guard = self.reclaim.enter();
@@ -112,8 +114,9 @@ impl<I: Send + Sync + 'static> Inner<I> {
         let is_held = |node: &Node<I>| node.pins.load(Relaxed) > 0 || node.dir().is_some() && node.refs.load(Acquire) > 1;
         if let Some(node) = e.node() {
             if node.pins.load(Relaxed) > 0 {
-                if e.tell(true) {
-                    self.met_pinned(e);
+                // Who could not be noted is told of another time.
+                if e.tell(true) && !self.met_pinned(e) {
+                    e.tell(false);
                 }
                 return;
             }
@@ -142,11 +145,14 @@ impl<I: Send + Sync + 'static> Inner<I> {
         self.take_out(dir, names, e, trash);
     }
 
-    fn met_pinned(&self, e: EntryRef<'_, I>) {
+    /// Notes a pinned name for `pressure`, if there is room.
+    fn met_pinned(&self, e: EntryRef<'_, I>) -> bool {
         let mut met = self.clock_hand.met.lock();
-        if met.len() < MET {
+        let room = met.len() < MET;
+        if room {
             met.push_back((e.parent().number, e.name().into()));
         }
+        room
     }
 
     /// Whether one more name that does not exist may be kept.

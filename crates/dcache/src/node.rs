@@ -278,12 +278,12 @@ impl<I: 'static> Dir<I> {
     /// The cache is going to know less of the directory: it is not complete any more, and what was read of it before is not
     /// to be relied on. For the lock's holder.
     pub fn lose(&self) {
-        self.update(|w| (w & !COMPLETE) + LOSS);
+        self.update(|w| (w & !COMPLETE).wrapping_add(LOSS));
     }
 
     /// The same, and the store may have changed the directory.
     pub fn doubt(&self) {
-        self.update(|w| (w & !COMPLETE) + CHANGE);
+        self.update(|w| (w & !COMPLETE).wrapping_add(CHANGE));
     }
 
     /// The lock's holder begins to make a change. What is known to be complete stays so.
@@ -293,7 +293,7 @@ impl<I: 'static> Dir<I> {
 
     /// And has made it.
     pub fn end(&self) {
-        self.update(|w| (w & !ODD) + CHANGE);
+        self.update(|w| (w & !ODD).wrapping_add(CHANGE));
     }
 
     /// Complete, if nothing has come since `since`. For the lock's holder.

@@ -206,10 +206,12 @@ impl<I: Send + Sync + 'static> LinkTarget<I> {
     /// Keeps the target with the link; [`Cache::resume`](crate::Cache::resume) goes on.
     pub fn publish(self, target: &[u8]) -> Filled<I> {
         let node = self.link.raw();
-        let charged = node.is_charged() && self.inner.reserve(0, allocated(target.len()));
+        // What Node::bytes gives back.
+        let bytes = if target.is_empty() { 0 } else { allocated(target.len()) };
+        let charged = node.is_charged() && self.inner.reserve(0, bytes);
         match (node.set_target(target), charged) {
             (true, true) => node.set_target_charged(),
-            (false, true) => self.inner.books.give(0, allocated(target.len())),
+            (false, true) => self.inner.books.give(0, bytes),
             _ => {}
         }
         Filled { trip: self.trip, kept: true, node: Some(self.link) }

@@ -22,6 +22,10 @@ crate::tests!(
     walk_goes_on_without_room,
     link_without_room,
     tickets_without_room,
+    directories_let_go,
+    hot_names_gone_cold,
+    pressure_of_many,
+    empty_targets_cost_nothing,
     hook_once_for_each_node,
     callbacks_under_no_lock,
     destructors_under_no_lock,
@@ -303,6 +307,78 @@ fn tickets_without_room() {
     assert!((1..=64).contains(&kept), "{kept} were kept");
     w.file("/after", 5);
     assert_eq!(w.see("/after"), Seen::Found(5));
+}
+
+/// A table that is full of directories somebody holds takes in new names as soon as they are let go.
+fn directories_let_go() {
+    let w = World::with(Config::new().entries(64));
+    let root = w.root();
+    let mut held = vec![];
+    for i in 0..2000 {
+        if let Outcome::Miss(t) = w.cache.lookup(&root, format!("d{i}").as_bytes()) {
+            held.push(t.publish(Binding::new(Kind::Directory, 10 + i), FOREVER).node().expect("it exists").clone());
+        }
+    }
+    drop(held);
+    assert!((0..100).map(|_| w.cache.shrink(1)).sum::<usize>() > 30, "{:?}", w.cache.stats());
+    w.file("/after", 5);
+    assert_eq!(w.see("/after"), Seen::Found(5));
+}
+
+/// Names that were all met between two visits of the clock's hand are evicted when nobody meets them any more.
+fn hot_names_gone_cold() {
+    let w = World::with(Config::new().entries(64));
+    let root = w.root();
+    flood(&w, "h", 60, 64, usize::MAX);
+    for _ in 0..200 {
+        (0..60).for_each(|i| drop(w.cache.lookup(&root, format!("h{i}").as_bytes())));
+        w.cache.shrink(1);
+    }
+    flood(&w, "c", 1000, 64, usize::MAX);
+    w.file("/after", 5);
+    assert_eq!(w.see("/after"), Seen::Found(5));
+}
+
+/// More pinned names than are remembered at once: each is told in the end.
+fn pressure_of_many() {
+    const MANY: usize = 3000;
+    let w = World::with(Config::new().entries(MANY + 64));
+    let root = w.root();
+    root.pin(1);
+    let mut told = BTreeSet::new();
+    for i in 0..MANY as u64 {
+        let Outcome::Miss(t) = w.cache.lookup(&root, format!("p{i}").as_bytes()) else { panic!("it is not known") };
+        t.publish(Binding::new(Kind::File, 100 + i), FOREVER).node().expect("it exists").pin(1);
+    }
+    for _ in 0..20_000 {
+        w.cache.shrink(64);
+        told.extend(w.cache.pressure(100).into_iter().map(|p| p.name().to_vec()));
+        if told.len() == MANY {
+            return;
+        }
+    }
+    panic!("only {} of {MANY} were told", told.len());
+}
+
+/// Links with empty targets leave nothing in the books.
+fn empty_targets_cost_nothing() {
+    let w = World::with(Config::new().entries(64));
+    let root = w.root();
+    let before = w.cache.stats().bytes;
+    for i in 0..1000 {
+        let name = format!("l{i}");
+        let Outcome::Miss(t) = w.cache.lookup(&root, name.as_bytes()) else { panic!("it is not known") };
+        t.publish(Binding::new(Kind::Link, i), FOREVER);
+        if let Outcome::Target(l) = w.cache.walk(&root, name.as_bytes(), &Walk::new()) {
+            l.publish(b"");
+        }
+    }
+    w.cache.invalidate_all();
+    until("all is freed", || {
+        w.cache.reclaim();
+        w.cache.stats().entries == 0
+    });
+    assert_eq!(w.cache.stats().bytes, before);
 }
 
 fn hook_once_for_each_node() {

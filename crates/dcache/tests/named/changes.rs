@@ -205,6 +205,10 @@ fn handles_of_another_cache_are_refused() {
     assert_eq!(refused(w.cache.create(&d, b"f")), Error::Invalid);
     assert_eq!(w.see_from(&d, "f", &Walk::new().no_wait()), Seen::Failed(Error::Invalid));
     assert_eq!(refused(w.cache.rename((&w.root(), b"x"), (&d, b"f"), Rename::Replace)), Error::Invalid);
+    assert!(w.cache.place(&d).is_none());
+    let f = other.file("/d/f", 3);
+    w.cache.invalidate_subtree(&d);
+    assert_eq!(other.see("/d/f"), Seen::Found(*f.inode()));
 }
 
 /// What was made through the cache and is gone again beside it, before the cache was told of the making.
