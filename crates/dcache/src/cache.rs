@@ -32,6 +32,7 @@ impl<I: Send + Sync + 'static> Cache<I> {
     ///
     /// Lock-free as long as the cache knows; it waits (unless [`Walk::no_wait`]) where somebody else holds a ticket for a component. Who
     /// holds a ticket or a change must not walk through its names.
+    #[inline(always)]
     pub fn walk<'c>(&'c self, start: &Handle<I>, path: &[u8], options: &Walk<'_, I>) -> Outcome<'c, I> {
         outcome::walk(&self.0, start, path, options)
     }

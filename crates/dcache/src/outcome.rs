@@ -11,7 +11,7 @@ use crate::node::Node;
 use crate::reclaim::Guard;
 use crate::room::Seat;
 use crate::ticket::Opened;
-use crate::walk::{End, Plain, Private, Route, plain};
+use crate::walk::{End, Plain, Private, Route, hot};
 use crate::{Error, Filled, Found, Handle, Ticket};
 
 /// How a path is walked.
@@ -309,17 +309,15 @@ fn plainly<'c, I: Send + Sync + 'static>(inner: &'c Arc<Inner<I>>, held: Held<I>
     }
 }
 
-/// A walk from its begin.
-#[inline]
+/// A walk from its begin. In line to the caller, so that what it came to is taken apart where it is made: an outcome is large.
+#[inline(always)]
 pub(crate) fn walk<'c, I: Send + Sync + 'static>(
     inner: &'c Arc<Inner<I>>,
     start: &Handle<I>,
     path: &[u8],
     options: &Walk<'_, I>,
 ) -> Outcome<'c, I> {
-    let Ok((held, came_to)) =
-        Held::pick(inner.reclaim.enter(), |guard| plain::<_, true>(inner, guard, start.raw(), path, options).ok_or(()))
-    else {
+    let Ok((held, came_to)) = Held::pick(inner.reclaim.enter(), |guard| hot(inner, guard, start.raw(), path, options).ok_or(())) else {
         return walk_rarely(inner, start, path, options, false);
     };
     plainly(inner, held, came_to)
@@ -349,8 +347,7 @@ pub(crate) fn lookup<'c, I: Send + Sync + 'static>(inner: &'c Arc<Inner<I>>, dir
         return Outcome::Failed(e);
     }
     let options = Walk::new().no_follow();
-    let Ok((held, came_to)) =
-        Held::pick(inner.reclaim.enter(), |guard| plain::<_, true>(inner, guard, directory.raw(), name, &options).ok_or(()))
+    let Ok((held, came_to)) = Held::pick(inner.reclaim.enter(), |guard| hot(inner, guard, directory.raw(), name, &options).ok_or(()))
     else {
         return walk_rarely(inner, directory, name, &options, true);
     };

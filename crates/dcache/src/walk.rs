@@ -100,6 +100,18 @@ pub(crate) enum Plain {
     Absent { last: bool },
 }
 
+/// [`plain`] out of line: one copy for all callers, and what it came to goes through registers.
+#[inline(never)]
+pub(crate) fn hot<'g, I: Send + Sync + 'static>(
+    inner: &Inner<I>,
+    guard: &'g Guard,
+    start: &Node<I>,
+    path: &[u8],
+    options: &Walk<'_, I>,
+) -> Option<(EntryRef<'g, I>, Plain)> {
+    plain::<_, true>(inner, guard, start, path, options)
+}
+
 /// The whole of a hot walk: names that are all known, without links, dots, times or a hook. None: the walk in all its cases is to be taken.
 /// The entry at which it ends. Without `CHECKED` it is the floor that benchmarks compare it with: the same lines, but nothing is noted and
 /// looked at again.
