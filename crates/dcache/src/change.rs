@@ -128,7 +128,6 @@ impl<I: Send + Sync + 'static> Fresh<'_, I> {
             dir.lose();
             return false;
         }
-        let own = node.and_then(|n| n.dir()).map(|d| &d.own);
         // A complete directory without the name says as much as a negative entry.
         if node.is_none() && inner.is_complete_within(dir) {
             return true;
@@ -144,15 +143,9 @@ impl<I: Send + Sync + 'static> Fresh<'_, I> {
         if let Some(node) = node {
             entry.set_node(node.retain());
         }
-        if let Some(own) = own {
-            own.set(&entry);
-        }
         match inner.put_in(dir, names, entry) {
             Ok(()) => true,
             Err(entry) => {
-                if let Some(own) = own {
-                    own.clear(entry.borrow());
-                }
                 self.entries[i] = Some(entry);
                 if node.is_some() {
                     dir.lose();

@@ -11,7 +11,7 @@
 
 use manyway_sync::atomic::Ordering::*;
 
-use crate::mem::{Entry, NodePtr};
+use crate::mem::Entry;
 
 pub(crate) const DEAD: u32 = 0;
 pub(crate) const FILLING: u32 = 1;
@@ -70,11 +70,8 @@ impl<I> Entry<I> {
         kind(self.state.load(Relaxed)) == LIVE
     }
 
-    /// FILLING → LIVE. The state before.
-    pub fn publish(&self, node: Option<NodePtr<I>>, binding: u32, expiry: u32) -> u32 {
-        if let Some(node) = node {
-            self.set_node(node);
-        }
+    /// FILLING → LIVE: its node is said already. The state before.
+    pub fn publish(&self, binding: u32, expiry: u32) -> u32 {
         self.expiry.store(expiry, Relaxed);
         // BIND: node and expiry before the state.
         match self.change(AcqRel, |s| (kind(s) == FILLING).then_some(LIVE | binding | s & REFERENCED)) {

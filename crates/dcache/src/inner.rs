@@ -346,8 +346,8 @@ impl<I: Send + Sync + 'static> Inner<I> {
         path::in_directory(name.hash, dir.address())
     }
 
-    /// Puts an entry into its directory's list and into the table. The list keeps the count. Given back if the list cannot grow within the
-    /// bounds.
+    /// Puts an entry into its directory's list and into the table. The list keeps the count. It is also the own entry of the directory that it
+    /// leads to. Given back, and known to nobody, if the list cannot grow within the bounds.
     pub fn put_in(&self, dir: &Dir<I>, names: &mut MutexGuard<'_, Names<I>>, entry: EntryPtr<I>) -> Result<(), EntryPtr<I>> {
         let names = &mut **names;
         let room = names.list.capacity();
@@ -358,6 +358,10 @@ impl<I: Send + Sync + 'static> Inner<I> {
             }
             names.list.reserve_exact(more);
             self.books.bytes.fetch_add(8 * (names.list.capacity() - room - more), Relaxed);
+        }
+        // From here on it stays: who finds it by the directory below reads it under a guard alone.
+        if let Some(below) = entry.node().and_then(|n| n.dir()) {
+            below.own.set(&entry);
         }
         if entry.state.load(Relaxed) & NEGATIVE != 0 {
             self.books.negatives.fetch_add(1, Relaxed);

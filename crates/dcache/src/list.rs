@@ -77,8 +77,15 @@ impl<I: Send + Sync + 'static> Listing<I> {
         (found.unwrap_or(node), kept)
     }
 
-    fn put_node(&self, slot: &Slot<I>, node: &Handle<I>, (timed, until): (u32, u32), anonymous: Option<Kind>) -> (Option<Handle<I>>, bool) {
-        let inner = &self.inner;
+    fn put_node(
+        &mut self,
+        slot: &Slot<I>,
+        node: &Handle<I>,
+        (timed, until): (u32, u32),
+        anonymous: Option<Kind>,
+    ) -> (Option<Handle<I>>, bool) {
+        let inner = &self.inner.clone();
+        let mut since = self.since;
         let handle = node;
         let node = handle.raw();
         let mut fresh = inner.new_entry(slot.dir.raw(), &slot.name(inner), slot.hash, LIVE | node.binding() | timed);
@@ -87,7 +94,7 @@ impl<I: Send + Sync + 'static> Listing<I> {
         let outcome = inner.section(&[slot], &[], moving, |guard, locks| {
             let (dir, names) = locks.get(slot.dir.raw());
             if slot.dir.is_removed()
-                || !dir.word().same_version(self.since)
+                || !dir.word().same_version(since)
                 || self.trees != inner.trees_forgotten()
                 || names.is_changing(slot.hash, &slot.name)
             {
@@ -120,24 +127,33 @@ impl<I: Send + Sync + 'static> Listing<I> {
                 inner.take_out_moving(elsewhere, names, own, &mut trash);
             }
             let (dir, names) = locks.get(slot.dir.raw());
-            if let Some((e, _)) = slot.find(inner, guard) {
+            let old = slot.find(inner, guard);
+            let replaces = old.is_some_and(|(_, state)| entry::kind(state) == LIVE);
+            if replaces {
+                // VERSION: between the kill of what holds and its successor a complete directory does not say that there is nothing.
+                dir.begin();
+            }
+            if let Some((e, _)) = old {
                 inner.take_out(dir, names, e, &mut trash);
             }
-            if let Some(below) = node.dir() {
-                below.own.set(&new);
+            let put = inner.put_in(dir, names, new);
+            if put.is_err() {
+                dir.lose();
             }
-            match inner.put_in(dir, names, new) {
+            if replaces {
+                dir.end();
+                // The listing's own change.
+                since = dir.word();
+            }
+            match put {
                 Ok(()) => (None, true),
                 Err(new) => {
-                    if let Some(below) = node.dir() {
-                        below.own.clear(new.borrow());
-                    }
                     fresh = Some(new);
-                    dir.lose();
                     (None, false)
                 }
             }
         });
+        self.since = since;
         inner.dispose(trash);
         if let Some(fresh) = fresh {
             inner.release_entry(fresh);

@@ -62,12 +62,10 @@ pub(crate) fn mount<I: Send + Sync + 'static>(
         inner.mounts.lock().insert(top.number, Covered { node: covered.retain(), expiry });
         dir.begin();
         inner.take_out(dir, names, e, &mut trash);
-        own.set(&new);
         // The place in the list is the one that has just become free.
         let put = inner.put_in(dir, names, new);
         dir.end();
         put.map_err(|new| {
-            own.clear(new.borrow());
             dir.lose();
             fresh = Some(new);
             Error::Os(12)
@@ -103,13 +101,7 @@ pub(crate) fn unmount<I: Send + Sync + 'static>(inner: &Arc<Inner<I>>, directory
             new.state.store(LIVE | DIRECTORY | timed, Relaxed);
             new.expiry.store(until, Relaxed);
             new.set_node(covered.node.retain());
-            if let Some(below) = covered.node.dir() {
-                below.own.set(&new);
-            }
             if let Err(new) = inner.put_in(dir, names, new) {
-                if let Some(below) = covered.node.dir() {
-                    below.own.clear(new.borrow());
-                }
                 fresh = Some(new);
                 dir.lose();
             }

@@ -303,24 +303,28 @@ impl<I: Send + Sync + 'static> Ticket<I> {
             }
             let (dir, names) = locks.get(parent);
             if let Some(new) = fresh.take() {
+                // VERSION: between the kill of what held and its successor a complete directory does not say that there is nothing.
+                dir.begin();
                 inner.take_out(dir, names, mine.borrow(), trash);
-                if let Some(below) = node.and_then(|n| n.dir()) {
-                    below.own.set(&new);
-                }
-                if let Err(new) = inner.put_in(dir, names, new) {
-                    if let Some(below) = node.and_then(|n| n.dir()) {
-                        below.own.clear(new.borrow());
-                    }
-                    *fresh = Some(new);
+                let put = inner.put_in(dir, names, new);
+                if put.is_err() {
                     dir.lose();
+                }
+                dir.end();
+                if let Err(new) = put {
+                    *fresh = Some(new);
                     return Fate::Private(dir.word());
                 }
                 return Fate::Kept;
             }
-            if let Some(below) = node.and_then(|n| n.dir()) {
-                below.own.set(mine);
+            // BIND: the node first. Who comes to the entry by the directory itself does so before it is LIVE.
+            if let Some(node) = node {
+                mine.set_node(node.retain());
+                if let Some(below) = node.dir() {
+                    below.own.set(mine);
+                }
             }
-            let old = mine.publish(node.map(Node::retain), binding | timed, until);
+            let old = mine.publish(binding | timed, until);
             *woken = old & WAITED != 0;
             if binding & NEGATIVE != 0 {
                 inner.books.negatives.fetch_add(1, Relaxed);

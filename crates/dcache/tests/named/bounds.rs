@@ -8,7 +8,7 @@ use manyway_dcache::{Binding, Cache, Config, Kind, Outcome, Ttl, Walk};
 
 use crate::common::fs::{Fs, Make, ROOT};
 use crate::common::subject::{Census, Inode, Setup, Subject};
-use crate::world::{Seen, World, until};
+use crate::world::{self, Seen, World, until};
 
 crate::tests!(
     bound_of_entries_holds,
@@ -26,6 +26,7 @@ crate::tests!(
     hot_names_gone_cold,
     pressure_of_many,
     empty_targets_cost_nothing,
+    up_from_directories_without_room,
     hook_once_for_each_node,
     callbacks_under_no_lock,
     destructors_under_no_lock,
@@ -379,6 +380,42 @@ fn empty_targets_cost_nothing() {
         w.cache.stats().entries == 0
     });
     assert_eq!(w.cache.stats().bytes, before);
+}
+
+/// Directories that come and go under handles while the bytes are all taken: who goes up from one meets no entry that was given back.
+fn up_from_directories_without_room() {
+    let w = World::with(Config::new().entries(4096).bytes(24_000));
+    let root = w.root();
+    let (d, e) = (w.dir("/d", 2), w.dir("/e", 3));
+    let done = AtomicU64::new(0);
+    std::thread::scope(|s| {
+        s.spawn(|| {
+            while done.load(SeqCst) == 0 {
+                for dir in [&d, &e] {
+                    let seen = w.see_from(dir, "..", &Walk::new().no_wait());
+                    assert!(matches!(seen, Seen::Found(world::ROOT) | Seen::Orphan(_) | Seen::Busy), "{seen:?}");
+                    let seen = w.see_from(dir, ".", &Walk::new().no_wait());
+                    assert!(matches!(seen, Seen::Found(2 | 3) | Seen::Orphan(_)), "{seen:?}");
+                }
+            }
+        });
+        for i in 0..3000u64 {
+            // The bytes are taken by names of all lengths.
+            if let Outcome::Miss(t) = w.cache.lookup(&root, "n".repeat(1 + i as usize % 200).as_bytes()) {
+                t.publish(Binding::new(Kind::File, 100 + i), FOREVER);
+            }
+            for (name, node) in [("d", &d), ("e", &e)] {
+                w.cache.invalidate(&root, name.as_bytes());
+                if let Outcome::Miss(t) = w.cache.lookup(&root, name.as_bytes()) {
+                    t.publish(Binding::node(node), FOREVER);
+                }
+            }
+            let mut listing = w.cache.list(&root).expect("it can begin");
+            listing.put(b"d", Binding::node(&d), FOREVER);
+            listing.put(format!("l{}", i % 97).as_bytes(), Binding::new(Kind::File, 7), FOREVER);
+        }
+        done.store(1, SeqCst);
+    });
 }
 
 fn hook_once_for_each_node() {

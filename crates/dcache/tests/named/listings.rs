@@ -1,8 +1,9 @@
 //! Complete directories: what they say is absent is so; and what takes that away.
 
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::time::Duration;
 
-use manyway_dcache::{Binding, Kind, Listing, Rename, Ttl};
+use manyway_dcache::{Binding, Kind, Listing, Outcome, Rename, Ttl, Walk};
 
 use crate::common::fs::{Fs, Make, No, ROOT};
 use crate::common::subject::{Setup, Subject};
@@ -20,6 +21,7 @@ crate::tests!(
     complete_for_a_time,
     new_directory_is_empty,
     listing_through_the_tree,
+    replaced_name_is_never_absent,
 );
 
 const FOREVER: Ttl = Ttl::Forever;
@@ -235,4 +237,35 @@ fn listing_through_the_tree() {
     assert_eq!(s.create(&s.node("/d"), b"new", &Make::File), s.resolve("/d/new"));
     drop(names);
     s.end();
+}
+
+/// A name that leads to one file after the other is there throughout, also in a directory that says what is absent.
+fn replaced_name_is_never_absent() {
+    let w = World::new();
+    let d = listed(&w);
+    let done = AtomicBool::new(false);
+    std::thread::scope(|s| {
+        s.spawn(|| {
+            while !done.load(SeqCst) {
+                let seen = w.see_from(&d, "a", &Walk::new().no_wait());
+                assert!(!matches!(seen, Seen::Absent), "it is there");
+            }
+        });
+        for i in 0..5000u64 {
+            // A listing finds another file under the name ...
+            let mut listing = w.cache.list(&d).expect("a directory");
+            let short = Ttl::For(Duration::from_millis(32));
+            let kept = listing.put(b"a", Binding::new(Kind::File, 100 + 2 * i).id(100 + 2 * i), short);
+            if kept && put(&mut listing, "b", 4) {
+                listing.complete(FOREVER);
+            }
+            // ... and so does who asks when its time is over.
+            w.clock.advance(Duration::from_millis(64));
+            if let Outcome::Stale(ticket) = w.cache.walk(&d, b"a", &Walk::new().no_wait()) {
+                ticket.publish(Binding::new(Kind::File, 101 + 2 * i).id(101 + 2 * i), short);
+            }
+        }
+        done.store(true, SeqCst);
+    });
+    assert_eq!(w.see("/d/none"), Seen::Absent, "the directory is complete still");
 }
