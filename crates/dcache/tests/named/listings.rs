@@ -251,7 +251,7 @@ fn replaced_name_is_never_absent() {
                 assert!(!matches!(seen, Seen::Absent), "it is there");
             }
         });
-        for i in 0..5000u64 {
+        for i in 0..100_000u64 {
             // A listing finds another file under the name ...
             let mut listing = w.cache.list(&d).expect("a directory");
             let short = Ttl::For(Duration::from_millis(32));
