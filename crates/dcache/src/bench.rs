@@ -33,8 +33,10 @@ fn bare<I: Send + Sync + 'static, L>(cache: &Cache<I>, start: &Handle<I>, path: 
 pub fn floor<I: Send + Sync + 'static>(cache: &Cache<I>, start: &Handle<I>, path: &[u8]) -> Option<u64> {
     let inner = &*cache.0;
     let options = Walk::new();
-    let (held, _) =
-        Held::pick(inner.reclaim.enter(), |guard| plain::<_, false>(inner, guard, start.raw(), path, &options).ok_or(())).ok()?;
+    let (held, _) = Held::pick(inner.reclaim.enter(), |guard| {
+        plain::<_, false, false>(inner, guard, start.raw(), path, &options, &mut (0..0)).ok_or(())
+    })
+    .ok()?;
     held.entry().node().map(|n| n.number)
 }
 

@@ -11,7 +11,7 @@ use crate::node::Node;
 use crate::reclaim::Guard;
 use crate::room::Seat;
 use crate::ticket::Opened;
-use crate::walk::{End, Plain, Private, Route, hot};
+use crate::walk::{End, Plain, Private, Route, hot, plain};
 use crate::{Error, Filled, Found, Handle, Ticket};
 
 /// How a path is walked.
@@ -334,6 +334,18 @@ fn walk_rarely<'c, I: Send + Sync + 'static>(
     // Another cache's nodes are in no chain here, so that no walk has got further than its begin.
     if !start.is_of(inner) || options.root.is_some_and(|root| !root.is_of(inner)) {
         return Outcome::Failed(Error::Invalid);
+    }
+    let mut lacks = 0..0;
+    let again =
+        Held::pick(inner.reclaim.enter(), |guard| plain::<_, true, true>(inner, guard, start.raw(), path, options, &mut lacks).ok_or(()));
+    if let Ok((held, came_to)) = again {
+        return match came_to {
+            Plain::Absent { last } if !lacks.is_empty() => {
+                let lacks = Lacks(Some((Spot::Entry(held), path[lacks].into())));
+                Outcome::Absent(Absent { at: AbsentAt::Lacks(lacks), inner, last })
+            }
+            came_to => plainly(inner, held, came_to),
+        };
     }
     match once(inner, start, path, options, &[]) {
         Ok(outcome) => outcome,

@@ -109,19 +109,33 @@ pub(crate) fn hot<'g, I: Send + Sync + 'static>(
     path: &[u8],
     options: &Walk<'_, I>,
 ) -> Option<(EntryRef<'g, I>, Plain)> {
-    plain::<_, true>(inner, guard, start, path, options)
+    plain::<_, true, false>(inner, guard, start, path, options, &mut (0..0))
+}
+
+/// Whether a directory is complete and does not have the name, at which a plain walk has come to nothing: its word.
+#[inline(never)]
+fn complete_without<I: Send + Sync + 'static>(inner: &Inner<I>, guard: &Guard, node: &Node<I>, hash: u32, name: &Name<'_>) -> Option<Word> {
+    if matches!(name.bytes, b"" | b"." | b"..") || name.bytes.len() > inner.name_max || name.bytes.contains(&0) || node.is_removed() {
+        return None;
+    }
+    let dir = node.dir()?;
+    // VERSION: the word, the chain, a fence (the walk's), the same word.
+    let word = dir.word();
+    (inner.is_complete(dir, word) && inner.find(guard, node, hash, name).is_none()).then_some(word)
 }
 
 /// The whole of a hot walk: names that are all known, without links, dots, times or a hook. None: the walk in all its cases is to be taken.
-/// The entry at which it ends. Without `CHECKED` it is the floor that benchmarks compare it with: the same lines, but nothing is noted and
+/// The entry at which it ends. With `LACKS`, also complete directories that do not have a name: `lacks` says then where in the path it is, and the entry is the directory's.
+/// Without `CHECKED` it is the floor that benchmarks compare it with: the same lines, but nothing is noted and
 /// looked at again.
 #[inline(always)]
-pub(crate) fn plain<'g, I: Send + Sync + 'static, const CHECKED: bool>(
+pub(crate) fn plain<'g, I: Send + Sync + 'static, const CHECKED: bool, const LACKS: bool>(
     inner: &Inner<I>,
     guard: &'g Guard,
     start: &Node<I>,
     path: &[u8],
     options: &Walk<'_, I>,
+    lacks: &mut std::ops::Range<usize>,
 ) -> Option<(EntryRef<'g, I>, Plain)> {
     if options.parent | options.directory | options.search.is_some() {
         return None;
@@ -133,10 +147,21 @@ pub(crate) fn plain<'g, I: Send + Sync + 'static, const CHECKED: bool>(
     let mut rest = path::skip_slashes(path);
     let mut checks = [None; PLAIN];
     let mut notes = checks.iter_mut();
+    let mut via = None;
+    let mut version = None;
     let (e, came_to) = loop {
         // `.` and `..` are in no table.
         let name = path::first(rest, inner.seed);
-        let (e, state) = inner.find(guard, cur, inner.hash(cur, &name), &name)?;
+        let hash = inner.hash(cur, &name);
+        let Some((e, state)) = inner.find(guard, cur, hash, &name) else {
+            if !LACKS {
+                return None;
+            }
+            version = Some((cur.dir()?, complete_without(inner, guard, cur, hash, &name)?));
+            let at = path.len() - rest.len();
+            *lacks = at..at + name.bytes.len();
+            break (via?, Plain::Absent { last: path::skip_slashes(&rest[name.bytes.len()..]).is_empty() });
+        };
         let tail = &rest[name.bytes.len()..];
         rest = path::skip_slashes(tail);
         let look = state & LOOK;
@@ -145,6 +170,9 @@ pub(crate) fn plain<'g, I: Send + Sync + 'static, const CHECKED: bool>(
                 *notes.next()? = Some(e.get());
             }
             cur = e.get().node()?;
+            if LACKS {
+                via = Some(e);
+            }
         } else if look == PLAIN_NEGATIVE {
             break (e, Plain::Absent { last: rest.is_empty() });
         } else if look == PLAIN_DIRECTORY || look == PLAIN_FILE && tail.is_empty() {
@@ -157,7 +185,7 @@ pub(crate) fn plain<'g, I: Send + Sync + 'static, const CHECKED: bool>(
         // KILL: who sees what came after a kill sees the kill here. The last one was LIVE behind all look-ups: that is the moment.
         fence(Acquire);
         let all = checks.iter().map_while(|e| *e).fold(LIVE, |all, e| all & e.state_again());
-        if all & LIVE == 0 || start.is_removed() {
+        if all & LIVE == 0 || start.is_removed() || version.is_some_and(|(dir, word)| dir.word_again() != word) {
             return None;
         }
     }
