@@ -97,6 +97,10 @@ fn listing_overtaken_by_a_change() {
     put(&mut listing, "e", 6);
     let _ = listing.complete(FOREVER);
     assert_eq!(w.see("/d/x"), Seen::Found(9));
+    // One that has put nothing.
+    let listing = w.cache.list(&d).expect("a directory");
+    w.create("/d/late", Kind::File, 10);
+    assert!(!listing.complete(FOREVER));
     // A change of another directory does not matter.
     let listing = w.cache.list(&d).expect("a directory");
     w.create("/y", Kind::File, 7);

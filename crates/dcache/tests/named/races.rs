@@ -132,6 +132,8 @@ fn path_that_never_existed() {
         for i in 0..3000 {
             w.rename("/p", "/r", Rename::Replace);
             w.cache.create(&s, b"x").expect("it can begin").commit(Binding::new(Kind::File, 100 + i), FOREVER, false);
+            // Met once, so that plain walks go over it.
+            assert_eq!(Seen::from(w.cache.walk(&s, b"x", &Walk::new())), Seen::Found(100 + i));
             w.cache.unlink(&s, b"x").expect("it can begin").commit();
             w.rename("/r", "/p", Rename::Replace);
         }
