@@ -7,13 +7,13 @@ _list:
 test *ARGS:
     cargo test {{ARGS}}
 
-# The atomics that loom replaces come from crates/sync alone; the test kit is no part of what loom runs.
+# The atomics that loom replaces come from crates/sync alone; the test kit and the benchmarks are no part of what loom runs.
 # Format, clippy without a warning, atomics only through crates/sync, dependencies as deny.toml wants them
 lint:
     cargo fmt --all --check
     cargo clippy --all-targets -- --deny warnings
     cargo clippy --package manyway-preload -- --deny warnings
-    ! grep -rnE '(core|std)::sync::atomic' crates/*/src | grep -vE '^crates/(sync|testkit)/'
+    ! grep -rnE '(core|std)::sync::atomic' crates/*/src | grep -vE '^crates/(sync|testkit|bench)/'
     cargo deny check
 
 # The memory-ordering edges of one crate under loom's scheduler: just loom sem
