@@ -305,7 +305,7 @@ fn bind<I: Send + Sync + 'static>(reserved: Reserved<I>, node: &Handle<I>, left:
         // A directory that was known under another name has moved beside the cache.
         if let Some(own) = moving.and_then(|m| m.dir()).and_then(|d| d.own.get(guard)) {
             let (dir, names) = locks.get(own.get().parent());
-            dir.lose();
+            dir.doubt();
             inner.take_out_moving(dir, names, own, trash);
         }
         inner.end_name(guard, locks, &slot, false, trash);

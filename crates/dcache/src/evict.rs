@@ -137,12 +137,20 @@ impl<I: Send + Sync + 'static> Inner<I> {
         if state & NEGATIVE == 0 {
             dir.lose();
         }
-        if let Some(node) = e.node().filter(|n| n.dir().is_some() && n.id().is_none()) {
-            node.set_evicted();
-            // Nor does it say any more what is not in it.
-            node.dir().inspect(|d| d.lose());
+        if let Some(node) = e.node() {
+            self.disown(node);
         }
         self.take_out(dir, names, e, trash);
+    }
+
+    /// A node loses its name in the cache, but not in the store. A directory by whose number it would be found again stays; another one gets a
+    /// second node when it is looked up, and who has the first is told that it must not be used. A directory's lock is held.
+    pub fn disown(&self, node: &Node<I>) {
+        if let Some(dir) = node.dir().filter(|_| node.id().is_none()) {
+            node.set_evicted();
+            // Nor does it say any more what is not in it.
+            dir.lose();
+        }
     }
 
     /// Notes a pinned name for `pressure`, if there is room.

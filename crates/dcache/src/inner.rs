@@ -462,9 +462,16 @@ impl<I: Send + Sync + 'static> Inner<I> {
             /// The cache for which the thread is here.
             static HERE: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
         }
+        /// Also when the author's code panics.
+        struct Leave(usize);
+        impl Drop for Leave {
+            fn drop(&mut self) {
+                HERE.set(self.0);
+            }
+        }
         let me = std::ptr::from_ref(self).addr();
-        let before = HERE.replace(me);
-        if before == me {
+        let here = Leave(HERE.replace(me));
+        if here.0 == me {
             // The hook, or an inode's destructor, has used the cache: what that has left is taken in the loop below.
             return;
         }
@@ -495,7 +502,6 @@ impl<I: Send + Sync + 'static> Inner<I> {
                 }
             }
         }
-        HERE.set(before);
     }
 
     /// A directory's own place, if it has one.

@@ -123,7 +123,8 @@ impl<I: Send + Sync + 'static> Listing<I> {
             new.set_node(node.retain());
             if let Some(own) = moving.and_then(|m| m.dir()).and_then(|d| d.own.get(guard)) {
                 let (elsewhere, names) = locks.get(own.get().parent());
-                elsewhere.lose();
+                // It is not there any more: what the store has said of that name does not go.
+                elsewhere.doubt();
                 inner.take_out_moving(elsewhere, names, own, &mut trash);
             }
             let (dir, names) = locks.get(slot.dir.raw());

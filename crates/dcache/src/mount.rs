@@ -8,6 +8,7 @@ use manyway_sync::atomic::Ordering::*;
 use crate::entry::{self, DIRECTORY, LIVE, MOUNT};
 use crate::inner::{Expiry, Inner, Trash};
 use crate::mem::{NodePtr, NumberMap};
+use crate::node::Word;
 use crate::section::Slot;
 use crate::{Error, Handle};
 
@@ -15,6 +16,8 @@ use crate::{Error, Handle};
 pub(crate) struct Covered<I> {
     node: NodePtr<I>,
     expiry: Expiry,
+    /// The directory's word when it was covered: it is still there as long as nothing has been changed.
+    word: Word,
 }
 
 /// By the number of the root that is mounted.
@@ -59,24 +62,21 @@ pub(crate) fn mount<I: Send + Sync + 'static>(
         let new = fresh.take().ok_or(Error::Os(12))?;
         new.set_node(top.retain());
         let expiry = (state & entry::TIMED, e.expiry.load(Relaxed));
-        inner.mounts.lock().insert(top.number, Covered { node: covered.retain(), expiry });
         dir.begin();
         inner.take_out(dir, names, e, &mut trash);
         // The place in the list is the one that has just become free.
         let put = inner.put_in(dir, names, new);
-        dir.end();
-        put.map_err(|new| {
+        if put.is_err() {
             dir.lose();
+        }
+        dir.end();
+        if let Err(new) = put {
             fresh = Some(new);
-            Error::Os(12)
-        })
+            return Err(Error::Os(12));
+        }
+        inner.mounts.lock().insert(top.number, Covered { node: covered.retain(), expiry, word: dir.word() });
+        Ok(())
     });
-    if done.is_err()
-        && fresh.as_ref().is_some_and(|f| f.node().is_some())
-        && let Some(covered) = inner.mounts.lock().remove(&top.number)
-    {
-        covered.give_up(inner);
-    }
     inner.dispose(trash);
     if let Some(fresh) = fresh {
         inner.release_entry(fresh);
@@ -94,29 +94,43 @@ pub(crate) fn unmount<I: Send + Sync + 'static>(inner: &Arc<Inner<I>>, directory
         let (e, _) = slot.find(inner, guard).filter(|(_, s)| s & MOUNT != 0).ok_or(Error::Invalid)?;
         let top = e.get().node().ok_or(Error::Invalid)?;
         let covered = inner.mounts.lock().remove(&top.number).ok_or(Error::Invalid)?;
+        // Meanwhile it may have been forgotten, removed, or found elsewhere.
+        let there = &covered.node;
+        let is_there = dir.word().same_changes(covered.word)
+            && !there.is_removed()
+            && there.dir().is_some_and(|d| d.own.get(guard).is_none())
+            && !inner.is_below(guard, slot.dir.raw(), there);
         dir.begin();
         inner.take_out(dir, names, e, &mut trash);
-        if let Some(new) = fresh.take() {
+        let mut is_back = false;
+        if let Some(new) = fresh.take_if(|_| is_there) {
             let (timed, until) = covered.expiry;
             new.state.store(LIVE | DIRECTORY | timed, Relaxed);
             new.expiry.store(until, Relaxed);
-            new.set_node(covered.node.retain());
-            if let Err(new) = inner.put_in(dir, names, new) {
-                fresh = Some(new);
-                dir.lose();
-            }
-        } else {
-            // No room to say what is there: it is asked for again.
+            new.set_node(there.retain());
+            fresh = inner.put_in(dir, names, new).err();
+            is_back = fresh.is_none();
+        }
+        if !is_back {
+            // Or there is no room to say so: it is asked for again.
             dir.lose();
         }
         dir.end();
-        Ok(covered)
+        Ok((covered, is_back))
     });
     inner.dispose(trash);
     if let Some(fresh) = fresh {
         inner.release_entry(fresh);
     }
-    let done = done.map(|covered| covered.give_up(inner));
+    let done = done.map(|(covered, is_back)| {
+        if let (false, Some(dir)) = (is_back, covered.node.dir()) {
+            let (guard, _passages, _names) = (inner.reclaim.enter(), inner.rename.lock(), dir.lock());
+            if dir.own.get(&guard).is_none() {
+                inner.disown(&covered.node);
+            }
+        }
+        covered.give_up(inner);
+    });
     inner.settle();
     done
 }

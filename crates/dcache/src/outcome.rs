@@ -292,7 +292,7 @@ fn picked<'g, I: Send + Sync + 'static>(route: &Route<'_, I>, guard: &'g Guard) 
         End::Target(link, at) => {
             let at = at.map(|(e, word)| {
                 let dir = handle(e.get().parent());
-                Private { dir, name: e.name().into(), word, node: Some(handle(link)) }
+                Private { dir, name: e.name().into(), word, trees: inner.trees_forgotten(), node: Some(handle(link)) }
             });
             Rest::Target(handle(link), at)
         }

@@ -62,6 +62,10 @@ impl Rooms {
         if !still() {
             return None;
         }
+        if room.len() == room.capacity() {
+            // Who did not want to wait has left its chair.
+            room.retain(|w| Arc::strong_count(&w.chair) > 1);
+        }
         room.push(Waiter { key, chair: chair.clone() });
         Some(Seat(chair))
     }
@@ -95,5 +99,16 @@ mod tests {
         rooms.call(1, Err(Error::Denied));
         rooms.call(2, Ok(()));
         assert_eq!((a.wait(), b.wait()), (Err(Error::Denied), Ok(())));
+    }
+    #[test]
+    fn who_does_not_wait_leaves_no_chair() {
+        let rooms = Rooms::new();
+        let stays = rooms.sit(7, || true).unwrap();
+        for _ in 0..10_000 {
+            drop(rooms.sit(7, || true));
+        }
+        assert!(rooms.room(7).lock().len() < 100);
+        rooms.call(7, Ok(()));
+        assert_eq!(stays.wait(), Ok(()));
     }
 }

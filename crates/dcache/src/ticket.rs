@@ -24,8 +24,9 @@ pub struct Ticket<I: Send + Sync + 'static> {
     directory: Handle<I>,
     name: Box<[u8]>,
     hash: u32,
-    /// The directory's word when the ticket was handed out.
+    /// The directory's word when the ticket was handed out, and the cache's count of forgotten trees.
     word: Word,
+    trees: u32,
     /// FILLING; or LIVE and REVALIDATING. None: there was no room for it, and nobody waits. Taken by the answer.
     entry: Option<EntryPtr<I>>,
     stale: bool,
@@ -36,7 +37,8 @@ pub struct Ticket<I: Send + Sync + 'static> {
 /// What became of an answer.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Fate {
-    Kept,
+    /// In the table; and this walk's own, should it be evicted, or its time be over, before the walk ends. The directory's word.
+    Kept(Word),
     /// No room, or not to be kept: for this walk alone, as long as nothing is changed in the directory.
     Private(Word),
     /// Something has changed: to be asked again.
@@ -63,7 +65,7 @@ impl<I: Send + Sync + 'static> Ticket<I> {
         let entry = inner.new_entry(parent, &looked, hash, FILLING);
         let mut names = dir.lock();
         let guard = inner.reclaim.enter();
-        let word = dir.word();
+        let (word, trees) = (dir.word(), inner.trees_forgotten());
         let opened = if parent.is_evicted() {
             Opened::Orphan
         } else if let Some(change) = names.changing.iter_mut().find(|c| c.hash == hash && *c.name == *name) {
@@ -91,6 +93,7 @@ impl<I: Send + Sync + 'static> Ticket<I> {
                 name: name.into(),
                 hash,
                 word,
+                trees,
                 entry: mine,
                 stale: false,
                 known: None,
@@ -113,7 +116,8 @@ impl<I: Send + Sync + 'static> Ticket<I> {
         let known = entry.node().map(|n| Handle::new(inner, n.retain()));
         let word = parent.dir().expect("a parent is a directory").word();
         let (name, hash) = (entry.borrow().name().into(), entry.hash);
-        Ticket { inner: inner.clone(), directory, name, hash, word, entry: Some(entry), stale: true, known, trip: Some(trip) }
+        let trees = inner.trees_forgotten();
+        Ticket { inner: inner.clone(), directory, name, hash, word, trees, entry: Some(entry), stale: true, known, trip: Some(trip) }
     }
 
     /// The directory in which the name is to be looked up.
@@ -192,16 +196,17 @@ impl<I: Send + Sync + 'static> Ticket<I> {
         let handle = node.map(|n| Handle::new(&self.inner, n));
         let fate = self.settle(handle.as_ref().map(|h| h.raw()), expiry.filter(|_| room));
         match fate {
-            Fate::Kept => self.inner.clock_hand.something_happened(),
+            Fate::Kept(_) => self.inner.clock_hand.something_happened(),
             Fate::Overtaken => count(&self.inner.books.overtaken),
             Fate::Private(_) if expiry.is_some() => count(&self.inner.books.refused),
             _ => {}
         }
         let mut trip = self.trip.take().expect("a ticket has its trip");
-        if let Fate::Private(word) = fate {
-            trip.private.push(Private { dir: self.directory.clone(), name: std::mem::take(&mut self.name), word, node: handle.clone() });
+        if let Fate::Kept(word) | Fate::Private(word) = fate {
+            let name = std::mem::take(&mut self.name);
+            trip.private.push(Private { dir: self.directory.clone(), name, word, trees: self.trees, node: handle.clone() });
         }
-        Filled { trip, kept: fate == Fate::Kept, node: handle }
+        Filled { trip, kept: matches!(fate, Fate::Kept(_)), node: handle }
     }
 
     /// Brings the answer into the table.
@@ -272,6 +277,7 @@ impl<I: Send + Sync + 'static> Ticket<I> {
                 None => {
                     names.is_changing(self.hash, &self.name)
                         || !dir.word().same_changes(self.word)
+                        || self.trees != inner.trees_forgotten()
                         || inner.find(guard, parent, self.hash, &looked).is_some()
                 }
             };
@@ -287,18 +293,19 @@ impl<I: Send + Sync + 'static> Ticket<I> {
             return Fate::Overtaken;
         }
         let looped = moving.is_some_and(|n| n.is_root() || inner.is_below(guard, parent, n));
-        let kept = 'keep: {
-            let (Some((timed, until)), Some(mine), false) = (expiry, mine, looped) else { break 'keep false };
+        'keep: {
+            let (Some((timed, until)), Some(mine), false) = (expiry, mine, looped) else { break 'keep };
             if self.stale && fresh.is_none() {
                 if self.known.as_ref().map(|k| k.number()) != node.map(|n| n.number) {
-                    break 'keep false;
+                    break 'keep;
                 }
                 *woken = mine.revalidated(Some((timed, until))).is_some_and(|s| s & WAITED != 0);
-                return Fate::Kept;
+                return Fate::Kept(dir.word());
             }
             if let Some(old) = elsewhere {
                 let (dir, names) = locks.get(old.get().parent());
-                dir.lose();
+                // It is not there any more: what the store has said of that name does not go.
+                dir.doubt();
                 inner.take_out_moving(dir, names, old, trash);
             }
             let (dir, names) = locks.get(parent);
@@ -311,11 +318,9 @@ impl<I: Send + Sync + 'static> Ticket<I> {
                     dir.lose();
                 }
                 dir.end();
-                if let Err(new) = put {
-                    *fresh = Some(new);
-                    return Fate::Private(dir.word());
-                }
-                return Fate::Kept;
+                let Err(new) = put else { return Fate::Kept(dir.word()) };
+                *fresh = Some(new);
+                return Fate::Private(dir.word());
             }
             // BIND: the node first. Who comes to the entry by the directory itself does so before it is LIVE.
             if let Some(node) = node {
@@ -329,10 +334,7 @@ impl<I: Send + Sync + 'static> Ticket<I> {
             if binding & NEGATIVE != 0 {
                 inner.books.negatives.fetch_add(1, Relaxed);
             }
-            true
-        };
-        if kept {
-            return Fate::Kept;
+            return Fate::Kept(dir.word());
         }
         let (dir, names) = locks.get(parent);
         dir.lose();

@@ -20,12 +20,14 @@ use crate::path::{self, Name};
 use crate::reclaim::Guard;
 use crate::{Error, Handle, MAX_LINKS};
 
-/// An answer that was not kept, for the walk that has asked for it.
+/// An answer that a walk has got: it goes along with it, for what is kept of it may be gone again, or too old, before the walk ends.
 pub(crate) struct Private<I: Send + Sync + 'static> {
     pub dir: Handle<I>,
     pub name: Box<[u8]>,
     /// The directory's word when the answer came: it counts as long as nothing has been changed there since.
     pub word: Word,
+    /// The cache's count of forgotten trees when it was asked for: the directory may lie in one without the cache knowing.
+    pub trees: u32,
     pub node: Option<Handle<I>>,
 }
 
@@ -65,8 +67,8 @@ struct Walker<'w, 'g, I: Send + Sync + 'static> {
     top: &'w Node<I>,
     /// All that has to hold at one moment.
     checks: SmallVec<[&'g Entry<I>; 16]>,
-    /// And these words; of those that are behind an answer of this walk's own, the changes only.
-    words: SmallVec<[(&'w Dir<I>, Word, bool); 1]>,
+    /// And these words; of those that are behind an answer of this walk's own, the changes only, and that no tree was forgotten since.
+    words: SmallVec<[Version<'w, I>; 1]>,
     /// The directories above the present one, as far as the walk has come down.
     ups: SmallVec<[&'w Node<I>; 16]>,
     /// What comes behind the links that are being followed.
@@ -80,6 +82,9 @@ struct Walker<'w, 'g, I: Send + Sync + 'static> {
     locked: bool,
     last: Option<MutexGuard<'w, Names<I>>>,
 }
+
+/// A directory's word, and the cache's count of forgotten trees if that counts too.
+type Version<'w, I> = (&'w Dir<I>, Word, Option<u32>);
 
 /// Where a walk is, and what lies before it.
 type Position<'w, 'g, I> = (&'w Node<I>, Option<EntryRef<'g, I>>, &'w [u8]);
@@ -268,6 +273,11 @@ impl<'w, 'g: 'w, I: Send + Sync + 'static> Walker<'w, 'g, I> {
             return Break(End::Wait(e));
         }
         if inner.is_over(state, &e) {
+            match self.told(cur, dir, name, dir.word()) {
+                Some(Some(node)) => return self.onward((cur, None, tail), node.binding(), node, None, last, slash),
+                Some(None) => return Break(End::Lacks(cur, via, name, last)),
+                None => {}
+            }
             return Break(if state & REVALIDATING != 0 { End::Wait(e) } else { End::Stale(e) });
         }
         e.set_referenced(state);
@@ -329,7 +339,7 @@ impl<'w, 'g: 'w, I: Send + Sync + 'static> Walker<'w, 'g, I> {
         name: Name<'w>,
         last: bool,
     ) -> ControlFlow<Result<End<'w, 'g, I>, &'w Node<I>>, (EntryRef<'g, I>, u32)> {
-        let Route { inner, options, private, .. } = *self.route;
+        let Route { inner, options, .. } = *self.route;
         if name.bytes.len() > inner.name_max {
             return Break(Ok(End::Failed(Error::NameTooLong)));
         }
@@ -352,18 +362,25 @@ impl<'w, 'g: 'w, I: Send + Sync + 'static> Walker<'w, 'g, I> {
             return Continue(found);
         }
         if inner.is_complete(dir, word) {
-            self.words.push((dir, word, false));
+            self.words.push((dir, word, None));
             return Break(Ok(End::Lacks(cur, via, name, last)));
         }
-        let mine = private.iter().rfind(|p| std::ptr::eq(p.dir.raw(), cur) && *p.name == *name.bytes && word.same_changes(p.word));
-        if let Some(p) = mine {
-            self.words.push((dir, word, true));
-            return Break(match &p.node {
-                Some(node) => Err(node.raw()),
-                None => Ok(End::Lacks(cur, via, name, last)),
-            });
+        match self.told(cur, dir, name, word) {
+            Some(Some(node)) => return Break(Err(node)),
+            Some(None) => return Break(Ok(End::Lacks(cur, via, name, last))),
+            None => {}
         }
         Break(Ok(if last && options.create { End::Place(cur, name) } else { End::Miss(cur, name) }))
+    }
+
+    /// What the store has told this walk of a name, if nothing has been changed in the directory since: a node, or that there is none.
+    fn told(&mut self, cur: &Node<I>, dir: &'w Dir<I>, name: Name<'_>, word: Word) -> Option<Option<&'w Node<I>>> {
+        let trees = self.route.inner.trees_forgotten();
+        let is_it =
+            |p: &&Private<I>| std::ptr::eq(p.dir.raw(), cur) && *p.name == *name.bytes && word.same_changes(p.word) && p.trees == trees;
+        let answer = self.route.private.iter().rfind(is_it)?;
+        self.words.push((dir, word, Some(trees)));
+        Some(answer.node.as_ref().map(|node| node.raw()))
     }
 
     fn up(&mut self, (cur, via, tail): Position<'w, 'g, I>, dir: &'w Dir<I>) -> ControlFlow<End<'w, 'g, I>, Position<'w, 'g, I>> {
@@ -388,9 +405,11 @@ impl<'w, 'g: 'w, I: Send + Sync + 'static> Walker<'w, 'g, I> {
     fn holds(&self) -> bool {
         // KILL, VERSION: who sees what came after a kill sees the kill here.
         fence(Acquire);
-        self.checks.iter().all(|e| e.is_live())
-            && self.words.iter().all(|(dir, word, own)| if *own { dir.word_again().same_changes(*word) } else { dir.word_again() == *word })
-            && self.route.start.is_removed() == self.removed
+        let still = |(dir, word, own): &Version<'_, I>| match own {
+            Some(trees) => dir.word_again().same_changes(*word) && self.route.inner.trees_forgotten() == *trees,
+            None => dir.word_again() == *word,
+        };
+        self.checks.iter().all(|e| e.is_live()) && self.words.iter().all(still) && self.route.start.is_removed() == self.removed
     }
 }
 

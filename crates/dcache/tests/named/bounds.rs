@@ -15,19 +15,16 @@ crate::tests!(
     bound_of_bytes_holds,
     negatives_have_their_share,
     what_is_used_stays,
-    pinned_is_never_evicted,
-    forget_lets_go,
-    pins_that_fill_the_bound,
-    pressure_tells_each_once,
     walk_goes_on_without_room,
+    walk_longer_than_the_bound,
     link_without_room,
     tickets_without_room,
     directories_let_go,
     hot_names_gone_cold,
-    pressure_of_many,
     empty_targets_cost_nothing,
     up_from_directories_without_room,
     hook_once_for_each_node,
+    hook_that_panics,
     callbacks_under_no_lock,
     destructors_under_no_lock,
     nothing_is_left_at_the_end,
@@ -39,34 +36,19 @@ crate::tests!(
 
 const FOREVER: Ttl = Ttl::Forever;
 
-/// The cache learns names `/{prefix}{i}` until `n` were asked for; the bound is looked at after each.
-fn flood(w: &World, prefix: &str, n: u64, entries: usize, bytes: usize) {
-    let root = w.root();
-    for i in 0..n {
-        let name = format!("{prefix}{i}");
-        match w.cache.lookup(&root, name.as_bytes()) {
-            Outcome::Miss(t) if i % 3 == 0 => drop(t.absent(FOREVER)),
-            Outcome::Miss(t) => drop(t.publish(Binding::new(Kind::File, 1000 + i), FOREVER)),
-            other => panic!("{name}: {:?}", Seen::from(other)),
-        }
-        let s = w.cache.stats();
-        assert!(s.entries <= entries && s.bytes <= bytes && s.retired <= s.entries, "{s:?}");
-    }
-}
-
 fn bound_of_entries_holds() {
     let w = World::with(Config::new().entries(100));
-    flood(&w, "", 5000, 100, usize::MAX);
+    w.flood("", 5000, 100, usize::MAX);
     let s = w.cache.stats();
     assert!(s.evicted >= 4000 && s.entries > 50, "it is used, and not more: {s:?}");
 }
 
 fn bound_of_bytes_holds() {
     let w = World::with(Config::new().entries(10_000).bytes(20_000));
-    flood(&w, "a-name-of-some-length-", 3000, 10_000, 20_000);
+    w.flood("a-name-of-some-length-", 3000, 10_000, 20_000);
     let s = w.cache.stats();
     assert!(s.evicted >= 1000 && s.bytes > 5_000, "it is used, and not more: {s:?}");
-    flood(&w, &"long".repeat(50), 500, 10_000, 20_000);
+    w.flood(&"long".repeat(50), 500, 10_000, 20_000);
 }
 
 fn negatives_have_their_share() {
@@ -115,125 +97,6 @@ fn what_is_used_stays() {
     assert!(asked <= 5, "a name used all the time was evicted {asked} times");
 }
 
-fn pinned_is_never_evicted() {
-    let w = World::with(Config::new().entries(100));
-    w.dir("/d", 2);
-    let f = w.file("/d/f", 3);
-    assert_eq!(f.pin(2), f.number());
-    drop(f);
-    let number = w.node("/d/f").number();
-    for round in 0..3 {
-        flood(&w, &format!("r{round}-"), 1000, 100, usize::MAX);
-        w.cache.shrink(1000);
-        assert_eq!(w.see("/d/f"), Seen::Found(3));
-    }
-    assert_eq!(w.cache.stats().pinned, 1);
-    let pinned = w.cache.pinned(number).expect("it is pinned");
-    assert_eq!(*pinned.inode(), 3);
-    drop(pinned);
-    // One of two is taken away, and then the last.
-    assert_eq!(w.cache.unpin(number, 1), 1);
-    w.cache.shrink(1000);
-    assert_eq!(w.see("/d/f"), Seen::Found(3));
-    assert_eq!(w.cache.unpin(number, 1), 0);
-    assert!(w.cache.pinned(number).is_none());
-    flood(&w, "last-", 2000, 100, usize::MAX);
-    w.cache.shrink(1000);
-    assert_ne!(w.see("/d/f"), Seen::Found(3));
-}
-
-fn forget_lets_go() {
-    let w = World::new();
-    let f = w.file("/f", 3);
-    let number = f.pin(5);
-    assert_eq!(w.cache.unpin(number, 3), 2);
-    // More than there are.
-    assert_eq!(w.cache.unpin(number, 100), 0);
-    assert_eq!((w.cache.unpin(number, 1), w.cache.stats().pinned), (0, 0));
-    assert_eq!(w.cache.unpin(987_654_321, 1), 0, "a number that nobody has");
-    // A name that is gone: the node is there while it is pinned, and then not.
-    f.pin(1);
-    w.unlink("/f");
-    drop(f);
-    w.cache.reclaim();
-    assert_eq!(*w.cache.pinned(number).expect("it is pinned").inode(), 3);
-    assert_eq!(w.cache.unpin(number, 1), 0);
-    assert!(w.cache.pinned(number).is_none());
-    until("it is freed", || {
-        w.cache.reclaim();
-        w.cache.stats().nodes == 1
-    });
-}
-
-fn pins_that_fill_the_bound() {
-    let w = World::with(Config::new().entries(64));
-    let root = w.root();
-    let mut pinned = vec![];
-    for i in 0..200u64 {
-        let name = format!("p{i}");
-        if let Outcome::Miss(t) = w.cache.lookup(&root, name.as_bytes()) {
-            let filled = t.publish(Binding::new(Kind::File, 100 + i), FOREVER);
-            let node = filled.node().expect("it exists");
-            if filled.kept() {
-                node.pin(1);
-                pinned.push((name, node.number()));
-            }
-        }
-        let s = w.cache.stats();
-        assert!(s.entries <= 64, "{s:?}");
-    }
-    assert!(pinned.len() >= 30, "only {} fit", pinned.len());
-    for (name, _) in &pinned {
-        assert!(matches!(w.see(name), Seen::Found(_)), "{name}");
-    }
-    // Answers are given all the same, and not kept.
-    let walk = Walk::new();
-    let Outcome::Miss(t) = w.cache.walk(&root, b"more/f", &walk) else { panic!("it is not known") };
-    let filled = t.publish(Binding::new(Kind::Directory, 2), FOREVER);
-    let Outcome::Miss(t) = w.cache.resume(filled, &walk) else { panic!("it is not known") };
-    assert_eq!(Seen::from(w.cache.resume(t.publish(Binding::new(Kind::File, 3), FOREVER), &walk)), Seen::Found(3));
-    assert!(w.cache.stats().refused > 0);
-    // When they are forgotten there is room again.
-    for (_, number) in pinned {
-        w.cache.unpin(number, 1);
-    }
-    w.dir("/d", 2);
-    w.file("/d/f", 3);
-    assert_eq!(w.see("/d/f"), Seen::Found(3));
-}
-
-fn pressure_tells_each_once() {
-    let w = World::with(Config::new().entries(64));
-    assert!(w.cache.pressure(100).is_empty());
-    let root = w.root();
-    let mut told = BTreeSet::new();
-    let mut names = BTreeSet::new();
-    for i in 0..300u64 {
-        let name = format!("p{i}");
-        if let Outcome::Miss(t) = w.cache.lookup(&root, name.as_bytes()) {
-            let filled = t.publish(Binding::new(Kind::File, 100 + i), FOREVER);
-            if filled.kept() {
-                filled.node().expect("it exists").pin(1);
-                names.insert(name.into_bytes());
-            }
-        }
-        for place in w.cache.pressure(3) {
-            assert_eq!(*place.directory().inode(), 1);
-            // The kernel is told to forget it, and does.
-            assert!(told.insert(place.name().to_vec()), "told twice");
-            assert!(names.contains(place.name()));
-            if let Outcome::Found(f) = w.cache.lookup(&root, place.name()) {
-                let number = f.number();
-                drop(f);
-                w.cache.unpin(number, 1);
-            }
-        }
-        assert!(w.cache.stats().entries <= 64);
-    }
-    assert!(told.len() >= 50, "only {} were told", told.len());
-    assert!(names.len() >= 200, "with that, only {} names were kept", names.len());
-}
-
 /// Everything is pinned: each walk of a store's paths goes on by answers that are not kept.
 fn walk_goes_on_without_room() {
     let mut fs = Fs::default();
@@ -265,6 +128,22 @@ fn walk_goes_on_without_room() {
 }
 
 /// The room for a link's target is made by evicting what the walk came by: it goes on all the same.
+/// A path that needs more directories than there is room for.
+fn walk_longer_than_the_bound() {
+    let w = World::with(Config::new().entries(64));
+    let (root, walk) = (w.root(), Walk::new());
+    let path: String = (0..200).map(|i| format!("a{i}/../")).collect();
+    let mut asked = 0;
+    let mut outcome = w.cache.walk(&root, path.as_bytes(), &walk);
+    while let Outcome::Miss(t) = outcome {
+        asked += 1;
+        assert!(asked <= 200, "a name is asked for again");
+        outcome = w.cache.resume(t.publish(Binding::new(Kind::Directory, 100 + asked), FOREVER), &walk);
+    }
+    assert_eq!((Seen::from(outcome), asked), (Seen::Found(ROOT), 200));
+    assert!(w.cache.stats().entries <= 64);
+}
+
 fn link_without_room() {
     let mut fs = Fs::default();
     let d = fs.create(ROOT, b"d", Make::Dir).expect("new");
@@ -330,35 +209,14 @@ fn directories_let_go() {
 fn hot_names_gone_cold() {
     let w = World::with(Config::new().entries(64));
     let root = w.root();
-    flood(&w, "h", 60, 64, usize::MAX);
+    w.flood("h", 60, 64, usize::MAX);
     for _ in 0..200 {
         (0..60).for_each(|i| drop(w.cache.lookup(&root, format!("h{i}").as_bytes())));
         w.cache.shrink(1);
     }
-    flood(&w, "c", 1000, 64, usize::MAX);
+    w.flood("c", 1000, 64, usize::MAX);
     w.file("/after", 5);
     assert_eq!(w.see("/after"), Seen::Found(5));
-}
-
-/// More pinned names than are remembered at once: each is told in the end.
-fn pressure_of_many() {
-    const MANY: usize = 3000;
-    let w = World::with(Config::new().entries(MANY + 64));
-    let root = w.root();
-    root.pin(1);
-    let mut told = BTreeSet::new();
-    for i in 0..MANY as u64 {
-        let Outcome::Miss(t) = w.cache.lookup(&root, format!("p{i}").as_bytes()) else { panic!("it is not known") };
-        t.publish(Binding::new(Kind::File, 100 + i), FOREVER).node().expect("it exists").pin(1);
-    }
-    for _ in 0..20_000 {
-        w.cache.shrink(64);
-        told.extend(w.cache.pressure(100).into_iter().map(|p| p.name().to_vec()));
-        if told.len() == MANY {
-            return;
-        }
-    }
-    panic!("only {} of {MANY} were told", told.len());
 }
 
 /// Links with empty targets leave nothing in the books.
@@ -450,6 +308,30 @@ fn hook_once_for_each_node() {
 }
 
 /// The hook does all that can be done with a cache, in the midst of whatever called it.
+/// What the hook does not do for one node is not left undone for the others.
+fn hook_that_panics() {
+    let gone = Arc::new(AtomicU64::new(0));
+    let count = gone.clone();
+    let hook = move |_, _| {
+        if count.fetch_add(1, SeqCst) == 0 {
+            // A panic without its message.
+            std::panic::resume_unwind(Box::new(()));
+        }
+    };
+    let w = World::with(Config::new().evicted(hook));
+    w.file("/a", 2);
+    w.file("/b", 3);
+    let end = |name: &[u8], n| {
+        w.cache.invalidate(&w.root(), name);
+        until("its node has come to its end", || {
+            w.cache.reclaim();
+            gone.load(SeqCst) == n
+        });
+    };
+    assert!(std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| end(b"a", 1))).is_err());
+    end(b"b", 2);
+}
+
 fn callbacks_under_no_lock() {
     static CACHE: OnceLock<Cache<u64>> = OnceLock::new();
     static CALLS: AtomicUsize = AtomicUsize::new(0);

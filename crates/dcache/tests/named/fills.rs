@@ -10,6 +10,7 @@ use crate::common::subject::{Setup, Subject};
 use crate::world::{Seen, World, until};
 
 crate::tests!(
+    walk_slower_than_its_times,
     fill_overtaken_by_create,
     fill_overtaken_by_unlink,
     fill_overtaken_by_rename,
@@ -447,4 +448,24 @@ fn fill_of_a_loop_is_stale() {
     assert!(!matches!(w.cache.resume(filled, &walk), Outcome::Found(f) if *f.inode() != 2));
     let seen: Vec<_> = ["/a", "/a/b", "/a/b/c", "/a/b/c/b/c/b/../../.."].iter().map(|p| w.see(p)).collect();
     assert!(!matches!(seen[3], Seen::Found(_)), "{seen:?}");
+}
+
+/// Answers that are too old before the walk ends are its own nevertheless.
+fn walk_slower_than_its_times() {
+    for ms in [0, 1, 32] {
+        let w = World::new();
+        let (root, walk) = (w.root(), Walk::new());
+        let path = (0..12).map(|i| format!("d{i}")).collect::<Vec<_>>().join("/");
+        let mut asked = 0;
+        let mut outcome = w.cache.walk(&root, path.as_bytes(), &walk);
+        while let Outcome::Miss(t) | Outcome::Stale(t) = outcome {
+            asked += 1;
+            assert!(asked <= 12, "a name is asked for again");
+            outcome = w.cache.resume(t.publish(Binding::new(Kind::Directory, 100 + asked), Ttl::For(Duration::from_millis(ms))), &walk);
+            w.advance(20);
+        }
+        assert_eq!((Seen::from(outcome), asked), (Seen::Found(112), 12));
+        // Another walk asks.
+        assert_eq!(w.see(&path), Seen::Stale("d0".into()));
+    }
 }

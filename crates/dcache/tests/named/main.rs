@@ -7,6 +7,8 @@ mod bounds;
 mod changes;
 mod fills;
 mod listings;
+mod mounts;
+mod pins;
 mod races;
 mod renames;
 mod walks;
@@ -24,7 +26,18 @@ pub(crate) use tests;
 
 fn main() {
     let args = Arguments::from_args();
-    let all = [bounds::TESTS, changes::TESTS, fills::TESTS, listings::TESTS, races::TESTS, renames::TESTS, walks::TESTS].concat();
+    let all = [
+        bounds::TESTS,
+        changes::TESTS,
+        fills::TESTS,
+        listings::TESTS,
+        mounts::TESTS,
+        pins::TESTS,
+        races::TESTS,
+        renames::TESTS,
+        walks::TESTS,
+    ]
+    .concat();
     let trials = all.into_iter().map(|(name, test)| {
         Trial::test(name, move || {
             test();

@@ -16,9 +16,6 @@ crate::tests!(
     links,
     links_are_relative_to_their_directory,
     eloop_at_40,
-    mount_points,
-    mounted_trees_move_with_their_mount_point,
-    mount_point_is_busy,
     permission_hook,
     permission_hook_after_a_miss,
     create_intent,
@@ -33,7 +30,7 @@ crate::tests!(
     deep_paths,
 );
 
-fn tree() -> World {
+pub fn tree() -> World {
     let w = World::new();
     w.dir("/a", 2);
     w.dir("/a/b", 3);
@@ -177,67 +174,6 @@ fn eloop_at_40() {
         outcome = w.cache.resume(filled, &walk);
     }
     assert_eq!(Seen::from(outcome), Seen::Failed(Error::Loop));
-}
-
-fn mount_points() {
-    let w = tree();
-    let other = w.cache.new_root(50);
-    w.cache.mount(&w.node("/a"), b"b", &other).expect("a directory");
-    assert_eq!((w.see("/a/b"), w.see("/a/b/f")), (Seen::Found(50), Seen::Miss("f".into())));
-    assert_eq!(w.see("/l"), Seen::Found(50));
-    w.file("/a/b/f", 51);
-    w.dir("/a/b/d", 52);
-    assert_eq!((w.see("/a/b/f"), w.see("/a/b/d/../f"), w.see("/a/b/..")), (Seen::Found(51), Seen::Found(51), Seen::Found(2)));
-    assert_eq!((w.see("/a/b/d/../.."), w.see("/a/b/../b/f"), w.see("/l/f")), (Seen::Found(2), Seen::Found(51), Seen::Found(51)));
-    let d = w.node("/a/b/d");
-    let up = |path: &str| w.see_from(&d, path, &Walk::new().no_wait());
-    assert_eq!(
-        (up(".."), up("../.."), up("../../.."), up("../../b/f")),
-        (Seen::Found(50), Seen::Found(2), Seen::Found(1), Seen::Found(51))
-    );
-    // One over another.
-    let third = w.cache.new_root(60);
-    w.cache.mount(&w.node("/a/b"), b"d", &third).expect("a directory");
-    assert_eq!((w.see("/a/b/d"), w.see("/a/b/d/.."), w.see("/a/b/d/../..")), (Seen::Found(60), Seen::Found(50), Seen::Found(2)));
-    w.cache.unmount(&w.node("/a/b"), b"d").expect("it is mounted");
-    assert_eq!(w.see("/a/b/d"), Seen::Found(52));
-    // Once taken away, what was covered is there again; and may be mounted anew elsewhere.
-    w.cache.unmount(&w.node("/a"), b"b").expect("it is mounted");
-    assert_eq!((w.see("/a/b"), w.see("/a/b/f"), w.see("/a/b/d")), (Seen::Found(3), Seen::Found(4), Seen::Miss("d".into())));
-    assert_eq!(w.cache.unmount(&w.node("/a"), b"b"), Err(Error::Invalid));
-    w.cache.mount(&w.root(), b"c", &other).expect("a directory");
-    assert_eq!((w.see("/c/f"), w.see("/c/..")), (Seen::Found(51), Seen::Found(1)));
-}
-
-fn mounted_trees_move_with_their_mount_point() {
-    let w = tree();
-    let other = w.cache.new_root(50);
-    w.cache.mount(&w.node("/a"), b"b", &other).expect("a directory");
-    w.file("/a/b/f", 51);
-    w.rename("/a", "/moved", manyway_dcache::Rename::Replace);
-    assert_eq!((w.see("/moved/b/f"), w.see("/moved/b/.."), w.see("/a/b/f")), (Seen::Found(51), Seen::Found(2), Seen::Absent));
-}
-
-fn mount_point_is_busy() {
-    let w = tree();
-    let other = w.cache.new_root(50);
-    let a = w.node("/a");
-    w.cache.mount(&a, b"b", &other).expect("a directory");
-    let busy = |r: Result<manyway_dcache::Change<u64>, Error>| assert_eq!(r.err(), Some(Error::Busy));
-    busy(w.cache.rmdir(&a, b"b"));
-    busy(w.cache.rename((&a, b"b"), (&w.root(), b"x"), manyway_dcache::Rename::Replace));
-    busy(w.cache.rename((&w.root(), b"c"), (&a, b"b"), manyway_dcache::Rename::Replace));
-    busy(w.cache.rename((&w.root(), b"c"), (&a, b"b"), manyway_dcache::Rename::Exchange));
-    assert_eq!(w.cache.mount(&w.root(), b"c", &other), Err(Error::Busy), "it is mounted already");
-    assert_eq!(w.cache.mount(&a, b"b", &w.cache.new_root(60)), Err(Error::Busy));
-    // Between two trees nothing is renamed.
-    w.file("/a/b/f", 51);
-    let crossing = w.cache.rename((&w.node("/a/b"), b"f"), (&w.root(), b"f"), manyway_dcache::Rename::Replace);
-    assert_eq!(crossing.err(), Some(Error::CrossDevice));
-    // Eviction does not take a mount away, nor a forgotten subtree.
-    w.cache.shrink(1000);
-    w.cache.invalidate_subtree(&w.root());
-    assert!(matches!(w.see("/a/b"), Seen::Found(50) | Seen::Miss(_)));
 }
 
 fn permission_hook() {

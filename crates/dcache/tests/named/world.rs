@@ -135,6 +135,21 @@ impl World {
         assert!(self.ticket(path).absent(Ttl::Forever).kept(), "{path} is not kept");
     }
 
+    /// The cache learns names `/{prefix}{i}` until `n` were asked for; the bounds are looked at after each.
+    pub fn flood(&self, prefix: &str, n: u64, entries: usize, bytes: usize) {
+        let root = self.root();
+        for i in 0..n {
+            let name = format!("{prefix}{i}");
+            match self.cache.lookup(&root, name.as_bytes()) {
+                Outcome::Miss(t) if i % 3 == 0 => drop(t.absent(Ttl::Forever)),
+                Outcome::Miss(t) => drop(t.publish(Binding::new(Kind::File, 1000 + i), Ttl::Forever)),
+                other => panic!("{name}: {:?}", Seen::from(other)),
+            }
+            let s = self.cache.stats();
+            assert!(s.entries <= entries && s.bytes <= bytes && s.retired <= s.entries, "{s:?}");
+        }
+    }
+
     /// A rename that the store has done.
     pub fn rename(&self, from: &str, to: &str, how: manyway_dcache::Rename) {
         let (from, to) = (self.split(from), self.split(to));
